@@ -2,7 +2,8 @@
 //
 // In: an op with its operands and attributes. Out: op->type, or an error at op->loc. Operands are strict here: nothing
 // is widened or converted (op_unary, op_binary and check.c do that before), so a pass that forgets a cast is found.
-// Attributes stand where ir.h says; CAST: op->type.elem is set by the maker. AT: args are hi, then the origin.
+// Attributes stand where ir.h says; CAST: op->type.elem is set by the maker. AT: args are the origin, then hi. MMA whose
+// accumulator is a scalar: the maker sets op->type too.
 #include "ir.h"
 
 #include <string.h>
@@ -209,9 +210,10 @@ static bool infer_mma(struct ctx *c, struct op *op)
 {
     if (!want_elem(c, op, 0, EL_F32) || !want_scalar(c, op, 1, EL_I32) || !want_scalar(c, op, 2, EL_I32))
         return false;
-    op->type = op->args[0]->type;
+    if (op->args[0]->type.rank || op->type.elem == EL_NONE)
+        op->type = op->args[0]->type;
     if (op->type.rank != 2)
-        return error(c, op->loc, "accumulator of 'mma' must have two axes: it is %s", arg_text(c, op, 0));
+        return error(c, op->loc, "result of 'mma' must have two axes, not be %s", type_text(c, &op->type));
     if (!op->buf || !op->buf2 || op->buf->kind != BUF_SHARED || op->buf2->kind != BUF_SHARED)
         return error(c, op->loc, "'mma' needs two shared buffers");
     if (op->buf->elem != op->buf2->elem || (op->buf->elem != EL_BF16 && op->buf->elem != EL_F16))

@@ -98,8 +98,10 @@ static void shape_of(struct checker *s, const struct node *n, struct buf *b)
         struct shape_dim *to = &b->shape[b->rank++];
         if (d->kind == N_NAME)
             to->dim = dim_named(s, d);
-        else
+        else if (d->kind == N_INT)
             to->value = d->value;
+        else
+            error(s->c, d->loc, "a dimension is a name or a number");
         if (d->kind == N_INT && (d->value < 1 || d->value > INT32_MAX))
             error(s->c, d->loc, "a dimension must be 1 to 2147483647, not %lld", (long long)d->value);
     }
@@ -312,6 +314,7 @@ static void check_kernel(struct checker *s, const struct node *n)
 {
     struct kernel *k = NEW(s->c->arena, struct kernel), **tail = &s->m->kernels;
     const struct node *body = n->kids[n->nkids - 1];
+    int had = s->c->errors;
     for (; *tail; tail = &(*tail)->next)
         if (!strcmp((*tail)->name, n->name)) {
             error(s->c, n->loc, "kernel '%s' is already defined", n->name);
@@ -331,7 +334,8 @@ static void check_kernel(struct checker *s, const struct node *n)
     kernel_head(s, n);
     check_block(s, body, k->body);
     fill_dists(s, n);
-    check_outermost(s);
+    if (s->c->errors == had)
+        check_outermost(s);
 }
 
 // ---- files --------------------------------------------------------------------------------------------------

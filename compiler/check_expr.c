@@ -525,6 +525,9 @@ static struct value check_along(struct checker *s, const struct node *n, enum op
     if (!type_has_axis(&args[0]->type, axis))
         return bad(error(s->c, n->kids[count - 1]->loc, "the value is %s, without axis '%s'",
                          type_text(s->c, &args[0]->type), axis->name));
+    if (axis2 && type_has_axis(&args[0]->type, axis2))
+        return bad(error(s->c, n->kids[1]->loc, "the results of 'topk' need an axis that the value %s does not have",
+                         type_text(s->c, &args[0]->type)));
     if (axis2 && axis2->kind != AX_RANGE)
         return bad(error(s->c, n->kids[1]->loc, "'%s' must be declared by range(...) to hold the results of 'topk'",
                          axis2->name));

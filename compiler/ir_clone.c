@@ -13,9 +13,11 @@ struct cloner {
     struct op **ops; // by id
 };
 
-static struct axis *axis_of(const struct cloner *z, const struct axis *a)
+// An axis that a pass dropped from the list (nothing uses it any more) stays the original.
+static struct axis *axis_of(const struct cloner *z, struct axis *a)
 {
-    return a ? z->to->axes.v[a->id] : NULL;
+    bool listed = a && a->id < z->from->axes.n && z->from->axes.v[a->id] == a;
+    return listed ? z->to->axes.v[a->id] : a;
 }
 
 static struct buf *buf_of(const struct cloner *z, const struct buf *b)

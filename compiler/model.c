@@ -1,0 +1,250 @@
+// The analytic model: tile sizes, warps and ring depth from the arch row and the kernel's shape alone.
+// In: what schedule.c found (struct dot_shape), or a kernel without matrix products. Out: sizes. No diagnostics.
+//
+// Matrix kernels: every admissible tile is costed as the time one block keeps its multiprocessor, per useful FLOP:
+// the slowest of matrix units, shared memory, L2 and memory, plus a fixed share for filling and draining the ring.
+#include "schedule.h"
+
+#include <string.h>
+
+enum {
+    SHARED_BYTES_NS = 200,    // shared memory of one multiprocessor, bytes a ns (128 B a clock, 1.6 GHz)
+    L2_BYTES_NS = 40,         // L2 to one multiprocessor, bytes a ns when all of them ask
+    FIXED_NS = 2200,          // start, ring fill, epilogue of a block
+    SYNC_NS = 60,             // wait and barrier of one trip
+    LATENCY_BYTES = 40 << 10, // bytes a multiprocessor must have in flight to reach memory bandwidth
+    K_TYPICAL = 2048,         // extent of k when unknown
+    N_TYPICAL = 2048,         // extent of n when unknown
+    FEW_TILES = 8,            // row tiles of a call with few rows: what spreads the weights over the device
+    REGS_OTHER = 72,          // registers beside accumulators and fragments: addresses, masks, counters
+};
+
+int log2_exact(int64_t v)
+{
+    int n = 0;
+    if (v <= 0 || (v & (v - 1)))
+        return -1;
+    while (v > 1)
+        v >>= 1, n++;
+    return n;
+}
+
+int64_t pow2_ceil(int64_t v)
+{
+    int64_t p = 1;
+    while (p < v)
+        p *= 2;
+    return p;
+}
+
+struct use { // what a candidate tile takes
+    int threads, regs, blocks;
+    int64_t stage, shared;
+};
+
+// Accumulators, one k step of fragments, and (COPY_REG) the tile in flight, in registers of a thread.
+static void resources(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, struct use *u)
+{
+    const struct mma *i = &a->mmas[t->mma];
+    int wm = t->bm / t->wm, wn = t->bn / t->wn;
+    u->threads = t->wm * t->wn * a->lanes;
+    u->stage = (int64_t)(t->bm + s->dots * t->bn) * t->bk * 2;
+    u->shared = u->stage * t->stages;
+    u->regs = REGS_OTHER + s->dots * t->bm * t->bn / u->threads;
+    u->regs += (wm + s->dots * wn) * i->a.fetch_k / a->lanes / 2;
+    if (a->copy == COPY_REG)
+        u->regs += (int)(u->stage / 4 / u->threads);
+    u->blocks = (int)(a->shared_sm / (u->shared + 1024));
+    if (u->regs * u->threads * u->blocks > a->regs)
+        u->blocks = a->regs / (u->regs * u->threads);
+    if (u->blocks > 4)
+        u->blocks = 4;
+}
+
+static bool fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
+{
+    const struct mma *i = &a->mmas[t->mma];
+    struct use u;
+    if (i->in != s->in || i->kind != MMA_WARP)
+        return false;
+    if (t->bm % (t->wm * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
+        return false;
+    resources(a, s, t, &u);
+    return u.threads <= a->max_threads && u.shared <= a->shared && u.regs <= a->max_regs - 4 && u.blocks >= 1;
+}
+
+// Time of one trip of a block on its share of the multiprocessor: the slowest unit, and a fifth of the others, since
+// they overlap only in part.
+static double trip_ns(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, const struct use *u)
+{
+    int warps = t->wm * t->wn, wm = t->bm / t->wm, wn = t->bn / t->wn;
+    double flops = 2.0 * t->bm * t->bn * s->dots * t->bk, most = 0, sum = 0;
+    double busy = warps * u->blocks >= 8 ? 1.0 : warps * u->blocks / 8.0;
+    double ns[4] = { flops / (a->tflops16 * 1e3 / a->processors * busy),
+                     ((double)warps * (wm + s->dots * wn) * t->bk * 2 + (double)u->stage) / SHARED_BYTES_NS,
+                     (double)u->stage / L2_BYTES_NS, 0 };
+    if (t->bm <= 64) { // few rows an expert: the weights come from memory, once
+        int ahead = t->stages > 1 ? t->stages - 1 : 1;
+        double flight = (double)u->stage * ahead * u->blocks / LATENCY_BYTES;
+        ns[3] = (double)s->dots * t->bn * t->bk * 2 / (a->gbps / a->processors * (flight < 1 ? flight : 1));
+    }
+    for (int i = 0; i < 4; i++) {
+        sum += ns[i];
+        most = ns[i] > most ? ns[i] : most;
+    }
+    return most + (sum - most) / 5;
+}
+
+static double cost(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
+{
+    struct use u;
+    resources(a, s, t, &u);
+    double flops = 2.0 * t->bm * t->bn * s->dots * t->bk;
+    int64_t extent = s->k->max_extent > 0 && s->k->max_extent < 32768 ? s->k->max_extent : K_TYPICAL;
+    int64_t n = s->n->max_extent > 0 && s->n->max_extent < 65536 ? s->n->max_extent : N_TYPICAL;
+    double trips = (double)((extent + t->bk - 1) / t->bk);
+    double ns = trips * (trip_ns(a, s, t, &u) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
+    // Ragged n: the last tile's unused columns are not useful work.
+    int64_t cols = (n + t->bn - 1) / t->bn;
+    double useful = (double)n / (double)(cols * t->bn);
+    if (t->bm <= 16) { // the last wave of blocks leaves multiprocessors idle
+        double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
+        useful *= waves / (double)(int64_t)(waves + 0.9999);
+    }
+    return ns / (flops * trips * useful) * 1e6;
+}
+
+static bool wanted(int want, int v)
+{
+    return want <= 0 || want == v;
+}
+
+// The widest instruction that divides the warp's tile; a stated one must fit.
+static void try_mmas(const struct arch *a, const struct dot_shape *s, const struct tile_choice *want,
+                     struct tile_choice *t, struct tile_choice *best)
+{
+    for (t->mma = 0; t->mma < a->nmmas; t->mma++) {
+        if ((want->mma >= 0 && want->mma != t->mma) || !fits(a, s, t))
+            continue;
+        t->cost = cost(a, s, t) * (1 - 0.002 * a->mmas[t->mma].m * a->mmas[t->mma].n / 256);
+        if (best->cost < 0 || t->cost < best->cost)
+            *best = *t;
+    }
+}
+
+static void try_stages(const struct arch *a, const struct dot_shape *s, const struct tile_choice *want,
+                       struct tile_choice t, struct tile_choice *best)
+{
+    int most = a->copy == COPY_REG ? 2 : 6, least = a->copy == COPY_REG ? 1 : 2;
+    for (t.stages = most; t.stages >= least; t.stages--) {
+        if (want->stages > 0)
+            t.stages = want->stages;
+        try_mmas(a, s, want, &t, best);
+        if (want->stages > 0)
+            break;
+    }
+}
+
+bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_choice *want, struct tile_choice *out,
+                  const char **why)
+{
+    const struct arch *a = c->arch;
+    struct tile_choice best = { .cost = -1 }, t = { 0 };
+    int64_t n_all = pow2_ceil(s->n->max_extent), k_all = pow2_ceil(s->k->max_extent);
+    for (t.bm = 16; t.bm <= 256; t.bm *= 2)
+        for (t.bn = 16; t.bn <= 256; t.bn *= 2)
+            for (t.bk = 16; t.bk <= 256; t.bk *= 2)
+                for (t.wm = 1; t.wm <= 8; t.wm *= 2)
+                    for (t.wn = 1; t.wn <= 8; t.wn *= 2) {
+                        if (!wanted(want->bm, t.bm) || !wanted(want->bn, t.bn) || !wanted(want->bk, t.bk) ||
+                            !wanted(want->wm, t.wm) || !wanted(want->wn, t.wn))
+                            continue;
+                        int warps = t.wm * t.wn;
+                        if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8)
+                            continue;
+                        if (want->bn <= 0 && (t.bn < 32 || (t.bn > n_all && t.bn > 32)))
+                            continue;
+                        if (want->bk <= 0 && (t.bk < 32 || t.bk > 64 || (t.bk > k_all && t.bk > 32)))
+                            continue;
+                        try_stages(a, s, want, t, &best);
+                    }
+    if (best.cost < 0) {
+        *why = arena_printf(c->arena, "no tile fits %s: %d shared bytes and %d threads a block, %d registers a thread",
+                            a->name, (int)a->shared, a->max_threads, a->max_regs);
+        return false;
+    }
+    *out = best;
+    return true;
+}
+
+// ---- kernels without matrix products ----------------------------------------------------------------------------
+
+enum { PER_THREAD = 8, PER_THREAD_MAX = 16, WARPS_PLAIN = 4 };
+
+struct plain {
+    struct kernel *k;
+    struct axis *axis;  // the axis in question
+    int64_t largest;    // of the tiles that have it, in elements, sizes of 0 counted as 1
+    bool fast, reduced; // it is the last index of some access; something is reduced along it
+};
+
+static bool look(void *user, struct op *op)
+{
+    struct plain *p = user;
+    if (op->type.rank && type_has_axis(&op->type, p->axis)) {
+        int64_t n = 1;
+        for (int i = 0; i < op->type.rank; i++)
+            n *= op->type.axes[i]->size ? op->type.axes[i]->size : 1;
+        p->largest = n > p->largest ? n : p->largest;
+    }
+    int last = op->code == OP_LOAD ? op->nargs - 1 : op->code == OP_STORE || op->code == OP_ATOMIC_ADD ? op->nargs - 2 : -1;
+    if (last >= 0 && op->args[last]->code == OP_INDEX && op->args[last]->axis == p->axis)
+        p->fast = true;
+    if ((op->code == OP_REDUCE_SUM || op->code == OP_REDUCE_MAX || op->code == OP_REDUCE_MIN || op->code == OP_SCAN_SUM) &&
+        op->axis == p->axis)
+        p->reduced = true;
+    return true;
+}
+
+static struct plain look_at(struct kernel *k, struct axis *a)
+{
+    struct plain p = { .k = k, .axis = a };
+    walk(k->body, look, &p);
+    return p;
+}
+
+// Doubles the axis while its largest tile stays within `most` elements and the axis within its extent.
+static void grow(struct kernel *k, struct axis *a, int64_t most)
+{
+    for (;;) {
+        struct plain p = look_at(k, a);
+        if (p.largest * 2 > most || a->size * 2 > pow2_ceil(a->max_extent) || a->size >= 1024)
+            return;
+        a->size *= 2;
+    }
+}
+
+int model_plain(struct ctx *c, struct kernel *k, int want_warps)
+{
+    int warps = want_warps > 0 ? want_warps : WARPS_PLAIN;
+    int64_t threads = (int64_t)warps * c->arch->lanes;
+    bool open[256] = { false };
+    for (int i = 0; i < k->axes.n && i < 256; i++)
+        if (!k->axes.v[i]->size) {
+            k->axes.v[i]->size = 1;
+            open[i] = k->axes.v[i]->kind != AX_RANGE;
+            if (k->axes.v[i]->kind == AX_RANGE)
+                k->axes.v[i]->size = (int)pow2_ceil(k->axes.v[i]->max_extent);
+        }
+    // The contiguous axes first, then the axes of serial loops (fewer trips), then those of the grid (only to fill
+    // the threads: more blocks are better than larger ones).
+    for (int pass = 0; pass < 3; pass++)
+        for (int i = 0; i < k->axes.n && i < 256; i++) {
+            struct axis *a = k->axes.v[i];
+            bool fast = look_at(k, a).fast, grid = a->def && a->def->code == OP_PARALLEL;
+            if (!open[i] || (pass == 0 ? !fast : fast || grid != (pass == 2)))
+                continue;
+            grow(k, a, threads * (grid ? PER_THREAD : PER_THREAD_MAX));
+        }
+    return warps;
+}

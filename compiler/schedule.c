@@ -1,0 +1,193 @@
+// Pass `schedule`: how large the tiles are, how many warps, how deep the ring; one clone of the kernel a variant.
+//
+// In: an expanded kernel, its schedule blocks. Out: clones with every axis->size and kernel->sched filled.
+// Schedule blocks that name the arch give the variants, each item a fixed choice and the rest from the model
+// (model.c); without one the model makes the variants: one, or for a kernel over a tile map one for few, some and
+// many rows an expert (16, 64, 128), of which the runtime picks by the shape of its call.
+#include "schedule.h"
+
+#include <string.h>
+
+bool sched_is_matrix(const struct op *dot)
+{
+    const struct type *a = &dot->args[1]->type, *b = &dot->args[2]->type;
+    return dot->code == OP_DOT && a->rank == 2 && b->rank == 2 && dot->type.rank == 2 && a->elem == b->elem;
+}
+
+static struct axis *shared_axis(const struct op *dot)
+{
+    const struct type *a = &dot->args[1]->type, *b = &dot->args[2]->type;
+    for (int i = 0; i < a->rank; i++)
+        if (type_has_axis(b, a->axes[i]))
+            return a->axes[i];
+    return NULL;
+}
+
+static bool find_dot(void *user, struct op *op)
+{
+    struct dot_shape *s = user;
+    if (op->code != OP_DOT || !sched_is_matrix(op))
+        return true;
+    struct axis *k = shared_axis(op);
+    if (!s->dots) {
+        s->m = op->type.axes[0];
+        s->n = op->type.axes[1];
+        s->k = k;
+        s->in = op->args[1]->type.elem;
+    }
+    if (s->m == op->type.axes[0] && s->n == op->type.axes[1] && s->k == k)
+        s->dots++;
+    return true;
+}
+
+void sched_shape(const struct kernel *k, struct dot_shape *s)
+{
+    memset(s, 0, sizeof *s);
+    walk(k->body, find_dot, s);
+}
+
+static struct axis *axis_named(const struct kernel *k, const char *name)
+{
+    for (int i = 0; i < k->axes.n; i++)
+        if (!strcmp(k->axes.v[i]->name, name))
+            return k->axes.v[i];
+    return NULL;
+}
+
+// Sizes that nothing chose: small enough to be cheap, large enough for the matrix units.
+static void default_sizes(struct ctx *c, struct kernel *k, const struct dot_shape *s, const struct tile_choice *t)
+{
+    s->m->size = t->bm;
+    s->n->size = t->bn;
+    s->k->size = t->bk;
+    for (int i = 0; i < k->axes.n; i++) {
+        struct axis *a = k->axes.v[i];
+        int64_t most = pow2_ceil(a->max_extent);
+        if (!a->size)
+            a->size = (int)(a->kind == AX_RANGE ? (most < 16 ? 16 : most) : most < 64 ? most : 64);
+    }
+    (void)c;
+}
+
+// One item of a schedule block, into the kernel's axes, the wanted tile or sched.
+static bool apply_item(struct ctx *c, struct kernel *k, const struct node *item, struct tile_choice *want)
+{
+    struct axis *a = axis_named(k, item->name);
+    struct sched *s = &k->sched;
+    const char *n = item->name;
+    int v = (int)item->value;
+    if (a) {
+        if (log2_exact(item->value) < 0 || item->value > 4096)
+            return error(c, item->loc, "tile of axis '%s' must be a power of two up to 4096, not %lld", n,
+                         (long long)item->value);
+        a->size = v;
+    } else if (!strcmp(n, "stages")) {
+        want->stages = v;
+    } else if (!strcmp(n, "warps")) {
+        want->wm = v;
+        want->wn = item->value2 > 0 ? (int)item->value2 : 1;
+        if (log2_exact(want->wm) < 0 || log2_exact(want->wn) < 0)
+            return error(c, item->loc, "warps must be powers of two, not %dx%d", want->wm, want->wn);
+    } else if (!strcmp(n, "group")) {
+        s->group = v;
+    } else if (!strcmp(n, "blocks")) {
+        s->min_blocks = v;
+    } else if (!strcmp(n, "cluster")) {
+        s->cluster = v;
+    } else if (!strcmp(n, "persistent")) {
+        s->persistent = true;
+    } else if (!strcmp(n, "swap")) {
+        s->swap = true;
+    } else if (!strcmp(n, "mma")) {
+        for (want->mma = c->arch->nmmas - 1; want->mma >= 0; want->mma--)
+            if (item->name2 && !strcmp(c->arch->mmas[want->mma].name, item->name2))
+                break;
+        if (want->mma < 0)
+            return error(c, item->loc, "%s has no matrix instruction '%s'", c->arch->name,
+                         item->name2 ? item->name2 : "");
+    } else {
+        return error(c, item->loc, "unknown schedule key '%s'", n);
+    }
+    return true;
+}
+
+static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, struct tile_choice *want)
+{
+    struct tile_choice t;
+    const char *why = "";
+    want->bm = s->m->size ? s->m->size : want->bm;
+    want->bn = s->n->size;
+    want->bk = s->k->size;
+    if (!model_matrix(c, s, want, &t, &why))
+        return error(c, k->sched.loc.line ? k->sched.loc : k->loc, "kernel '%s'%s%s: %s", k->name,
+                     *k->sched.variant ? ", variant " : "", k->sched.variant, why);
+    default_sizes(c, k, s, &t);
+    k->sched.warps_m = t.wm;
+    k->sched.warps_n = t.wn;
+    k->sched.stages = t.stages;
+    k->sched.mma = t.mma;
+    return true;
+}
+
+// A clone with its sizes; sched NULL: all from the model. bm > 0: the wanted rows of a model variant.
+static struct kernel *variant(struct ctx *c, const struct kernel *k, const struct schedule *sch, int bm,
+                              const char *name)
+{
+    struct kernel *v = kernel_clone(c, k);
+    struct dot_shape s;
+    struct tile_choice want = { .mma = -1, .bm = bm };
+    v->sched = (struct sched){ .variant = name, .mma = -1, .warps_m = 1, .warps_n = 1, .stages = 1 };
+    v->sched.loc = sch ? sch->loc : (struct loc){ 0 };
+    for (int i = 0; sch && i < sch->items.n; i++)
+        if (!apply_item(c, v, sch->items.v[i], &want))
+            return NULL;
+    sched_shape(v, &s);
+    if (s.dots) {
+        if (!choose_matrix(c, v, &s, &want))
+            return NULL;
+        if (!v->sched.group && bm >= 64)
+            v->sched.group = 8;
+    } else {
+        v->sched.warps_m = model_plain(c, v, want.wm > 0 ? want.wm * want.wn : 0);
+    }
+    v->scheduled = true;
+    return v;
+}
+
+static bool names_arch(const struct schedule *s, const char *arch)
+{
+    for (int i = 0; i < s->arches.n; i++)
+        if (!strcmp(s->arches.v[i], arch))
+            return true;
+    return false;
+}
+
+struct kernel **schedule(struct ctx *c, const struct module *m, const struct kernel *k, int *n)
+{
+    static const struct { int rows; const char *name; } by_rows[] = { { 16, "r16" }, { 64, "r64" }, { 128, "r128" } };
+    struct kernel **out = NEWN(c->arena, struct kernel *, 16);
+    int had = c->errors;
+    struct dot_shape s;
+    *n = 0;
+    for (const struct schedule *sch = m->schedules; sch && *n < 16; sch = sch->next)
+        if (!strcmp(sch->kernel, k->name) && names_arch(sch, c->arch->name)) {
+            struct kernel *v = variant(c, k, sch, 0, sch->variant ? sch->variant : "");
+            if (v)
+                out[(*n)++] = v;
+        }
+    if (*n || c->errors != had)
+        return out;
+    sched_shape(k, &s);
+    if (s.dots && s.m->kind == AX_MAP) {
+        for (size_t i = 0; i < COUNTOF(by_rows); i++) {
+            struct kernel *v = variant(c, k, NULL, by_rows[i].rows, by_rows[i].name);
+            if (v)
+                out[(*n)++] = v;
+        }
+    } else {
+        struct kernel *v = variant(c, k, NULL, 0, "");
+        if (v)
+            out[(*n)++] = v;
+    }
+    return out;
+}

@@ -1,0 +1,27 @@
+// Shared by schedule.c (variants, user items) and model.c (the analytic model).
+#ifndef MOEC_SCHEDULE_H
+#define MOEC_SCHEDULE_H
+#include "../targets/target.h"
+
+// What a kernel's matrix products look like, found by sched_shape().
+struct dot_shape {
+    int dots;             // products that share the axes m and n and the k axis of one loop
+    struct axis *m, *n, *k;
+    enum elem in;
+};
+// The tile of one matrix kernel: what the model chooses.
+struct tile_choice {
+    int bm, bn, bk, wm, wn, stages, mma, min_blocks;
+    double cost; // ns a block and useful MFLOP: smaller is better; only comparable within one kernel and bm
+};
+bool sched_is_matrix(const struct op *dot); // a dot of two rank-2 tiles that the matrix units can run
+void sched_shape(const struct kernel *k, struct dot_shape *s);
+
+// model.c. Fixed fields of `want` (> 0) are kept, the others chosen; false if nothing fits, with the reason in *why.
+bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_choice *want, struct tile_choice *out,
+                  const char **why);
+// Sets the sizes of all axes that are still 0 and returns the warps of a block, for a kernel without matrix products.
+int model_plain(struct ctx *c, struct kernel *k, int want_warps);
+int log2_exact(int64_t v);   // -1 unless a power of two
+int64_t pow2_ceil(int64_t v);
+#endif

@@ -1,0 +1,138 @@
+// The Mixture-of-Experts layer: route -> count -> plan -> gate_up -> down -> combine.
+//
+//   T tokens, K experts a token, S = T * K slots (slot s = t * K + j is choice j of token t), E experts,
+//   H hidden size, I expert ffn size, R = S rows (a row is one slot's copy of its token, sorted by expert),
+//   N entries of the tile list: at least min(R, E) + R / block, C = ceil(S / chunk).
+//
+// All tensors are row-major and contiguous. Rounding: products of bf16 or f16 are exact, sums are f32, and a value
+// is rounded to `act` (nearest even) only where it is stored: h, d and y.
+
+type act = bf16
+
+// p = softmax(logits[t, :]);  ids[t, :] = the K experts with the largest p + bias, larger first, lower index on ties;
+// weights[t, j] = scale * p[ids[t, j]], divided by their sum over j (plus 1e-20) if renorm != 0.
+kernel route_softmax(logits: f32[T, E], bias: f32[E], renorm: i32, scale: f32,
+                     ids: out i32[T, K], weights: out f32[T, K]) require E <= 512, K <= 16 {
+  parallel t in tile(T) {
+    let e = range(E)
+    let k = range(K)
+    let p = softmax(logits[t, e], e)
+    let i = topk(p + bias[e], k, e)
+    let w = take(p, i, e)
+    let total = reduce_sum(w, k) + 1e-20
+    ids[t, k] = i
+    weights[t, k] = select(renorm != 0, w / total, w) * scale
+  }
+}
+
+// As route_softmax, with p = 1 / (1 + e^-logits).
+kernel route_sigmoid(logits: f32[T, E], bias: f32[E], renorm: i32, scale: f32,
+                     ids: out i32[T, K], weights: out f32[T, K]) require E <= 512, K <= 16 {
+  parallel t in tile(T) {
+    let e = range(E)
+    let k = range(K)
+    let p = sigmoid(logits[t, e])
+    let i = topk(p + bias[e], k, e)
+    let w = take(p, i, e)
+    let total = reduce_sum(w, k) + 1e-20
+    ids[t, k] = i
+    weights[t, k] = select(renorm != 0, w / total, w) * scale
+  }
+}
+
+// counts[c, e] = how many slots of chunk c (slots c * chunk up to (c + 1) * chunk) chose expert e.
+// An id outside 0..E-1 is counted nowhere: its slot takes no part in the layer.
+kernel count(ids: i32[S], chunk: i32, counts: out i32[C, E]) require E <= 512 {
+  parallel c in each(C) {
+    let e = range(E)
+    var n: i32[e] = 0
+    for s in tile(c * chunk, min((c + 1) * chunk, S)) {
+      n += reduce_sum(i32(ids[s] == e), s)
+    }
+    counts[c, e] = n
+  }
+}
+
+// The permutation that sorts slots by expert, stable, and the list of row tiles for gate_up and down.
+//   first[e]    = sum over e' < e of total[e']             first row of expert e
+//   slot_row[s] = first[id] + (earlier slots with that id) row of slot s; -1 if its id is outside 0..E-1
+//   row_token[slot_row[s]] = s / topk                      the token that a row copies
+//   tiles[n]    = (expert, first row, rows <= block, 0), expert by expert; rows = 0 past the last tile
+// Every block adds up the counts of the chunks before its own, so chunks need no order among blocks.
+kernel plan(ids: i32[S], counts: i32[C, E], chunk: i32, topk: i32, block: i32,
+            slot_row: out i32[S], row_token: out i32[R], tiles: out i32[N, 4]) require E <= 512 {
+  parallel c in each(C) {
+    let e = range(E)
+    var total, before: i32[e] = 0
+    for q in tile(C) {
+      let n = counts[q, e]
+      total += reduce_sum(n, q)
+      before += reduce_sum(select(q < c, n, 0), q)
+    }
+    let first = scan_sum(total, e) - total
+    var next: i32[e] = first + before
+    for s in tile(c * chunk, min((c + 1) * chunk, S)) {
+      let id = ids[s]
+      let hit = id == e
+      let rank = scan_sum(i32(hit), s)
+      let row = reduce_sum(select(hit, next + rank - 1, 0), e)
+      let place = select((id >= 0) & (id < E), row, -1)
+      slot_row[s] = place
+      row_token[place] = s / topk
+      next += reduce_sum(i32(hit), s)
+    }
+    if c == 0 {
+      let count = (total + block - 1) / block
+      let last = scan_sum(count, e)
+      let start = last - count
+      let j = range(4)
+      for n in tile(N) {
+        let mine = (start <= n) & (n < last)
+        let skip = (n - start) * block
+        let expert = reduce_sum(select(mine, e, 0), e)
+        let row = reduce_sum(select(mine, first + skip, 0), e)
+        let rows = reduce_sum(select(mine, min(total - skip, block), 0), e)
+        tiles[n, j] = select(j == 0, expert, select(j == 1, row, select(j == 2, rows, 0)))
+      }
+    }
+  }
+}
+
+// h[r, i] = silu(x[t] . w_gate[e, i]) * (x[t] . w_up[e, i]) for every row r of a tile of expert e, t = row_token[r].
+kernel gate_up(x: act[T, H], w_gate: act[E, I, H], w_up: act[E, I, H], row_token: i32[R], tiles: tile_map[N],
+               h: out act[R, I]) require H % 8 == 0, H <= 32768, I <= 65536 {
+  parallel (e, rows) in tiles, cols in tile(I) {
+    let t = row_token[rows]
+    var g, u: f32[rows, cols] = 0
+    for k in tile(H) {
+      let a = x[t, k]
+      g += dot(a, w_gate[e, cols, k])
+      u += dot(a, w_up[e, cols, k])
+    }
+    h[rows, cols] = silu(g) * u
+  }
+}
+
+// d[r, j] = h[r, :] . w_down[e, j, :] for every row r of a tile of expert e.
+kernel down(h: act[R, I], w_down: act[E, H, I], tiles: tile_map[N], d: out act[R, H])
+    require I % 8 == 0, H <= 32768, I <= 65536 {
+  parallel (e, rows) in tiles, cols in tile(H) {
+    var acc: f32[rows, cols] = 0
+    for k in tile(I) {
+      acc += dot(h[rows, k], w_down[e, cols, k])
+    }
+    d[rows, cols] = acc
+  }
+}
+
+// y[t, :] = sum over j = 0 .. K-1, in that order, of weights[t, j] * d[slot_row[t, j], :]; a slot_row of -1 adds nothing.
+kernel combine(d: act[R, H], slot_row: i32[T, K], weights: f32[T, K], y: out act[T, H])
+    require H % 8 == 0, H <= 32768 {
+  parallel t in tile(T), c in tile(H) {
+    var acc: f32[t, c] = 0
+    for j in each(K) {
+      acc += weights[t, j] * d[slot_row[t, j], c]
+    }
+    y[t, c] = acc
+  }
+}

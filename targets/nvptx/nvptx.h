@@ -1,0 +1,28 @@
+// Shared by the files of this target.
+#ifndef MOEC_NVPTX_H
+#define MOEC_NVPTX_H
+#include "../target.h"
+
+extern const struct arch nv_arches[];
+enum { NV_ARCHES = 3 };
+
+// emit.c
+const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at);
+void nv_begin(struct emit *e, int n, const mty *params);
+void nv_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out);
+void nv_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in);
+val nv_atomic_add(struct emit *e, const struct gaddr *g, mty elem, val x);
+void nv_copy(struct emit *e, val shared, const struct gaddr *g, int bytes);
+void nv_commit(struct emit *e);
+void nv_wait(struct emit *e, int pending);
+void nv_barrier(struct emit *e);
+void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out);
+void nv_mma(struct emit *e, const struct mma *i, val a, val b, val *acc);
+val nv_convert(struct emit *e, enum elem from, enum elem to, val x);
+val nv_math(struct emit *e, enum opcode op, val x, val y);
+val nv_shuffle_xor(struct emit *e, val x, int mask);
+val nv_shuffle(struct emit *e, val x, val lane);
+
+// finish.c
+bool nv_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);
+#endif

@@ -1,0 +1,334 @@
+// The passes schedule and layout: for every arch and kernel of kernels/moe.dsl the laid-out form prints, parses back
+// and means the same as before (eval with asynchronous copies landing as late as the rules allow). Small ragged
+// shapes: nothing is a multiple of a tile.
+#include "../targets/target.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { T = 7, K = 2, S = T * K, E = 5, H = 72, I = 40, R = S, N = 8, C = 3, CHUNK = 6, BLOCK = 16 };
+
+static char *source;
+
+struct fixture {
+    struct ctx c;
+    jmp_buf jb;
+};
+
+static void begin(struct fixture *f, const char *arch, const char *src)
+{
+    memset(f, 0, sizeof *f);
+    f->c.arena = arena_new(NULL, NULL);
+    f->c.file = "moe.dsl";
+    f->c.src = src;
+    f->c.src_len = strlen(src);
+    f->c.diag_tail = &f->c.diags;
+    f->c.arch = arch_find(arch);
+    assert_non_null(f->c.arch);
+}
+
+static void no_errors(struct fixture *f)
+{
+    struct text t = { .arena = f->c.arena };
+    for (struct diag *d = f->c.diags; d; d = d->next)
+        diag_format(&f->c, d, &t);
+    if (f->c.errors)
+        fail_msg("%s", t.s);
+}
+
+static struct module *front(struct fixture *f)
+{
+    int n;
+    struct token *t = lex(&f->c, &n);
+    struct module *m = check(&f->c, parse(&f->c, t, n));
+    no_errors(f);
+    assert_non_null(m);
+    return m;
+}
+
+static char *printed(struct fixture *f, const struct kernel *k)
+{
+    struct text t = { .arena = f->c.arena };
+    print_dsl(&t, raise_kernel(&f->c, k));
+    return t.s;
+}
+
+// ---- inputs -----------------------------------------------------------------------------------------------------
+
+static uint32_t seed = 1;
+static float unit(void)
+{
+    seed = seed * 1664525u + 1013904223u;
+    return (float)(seed >> 8) / 8388608.0f - 1.0f;
+}
+
+static uint16_t bf16_of(float v)
+{
+    uint32_t u;
+    memcpy(&u, &v, 4);
+    return (uint16_t)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+
+struct args {
+    struct eval_arg v[16];
+    int64_t dims[8];
+    int n, nd;
+    void *own[16];
+};
+
+static const struct { const char *name; int64_t v; } dim_values[] = { { "T", T }, { "K", K }, { "S", S }, { "E", E },
+                                                                      { "H", H }, { "I", I }, { "R", R }, { "N", N }, { "C", C } };
+
+static int64_t dim_value(const char *name)
+{
+    for (size_t i = 0; i < COUNTOF(dim_values); i++)
+        if (!strcmp(dim_values[i].name, name))
+            return dim_values[i].v;
+    fail_msg("no value for dimension %s", name);
+    return 0;
+}
+
+// Contents that the kernels can digest: expert ids, rows, tile lists; random reals elsewhere.
+static void fill(const char *name, void *p, enum elem e, int64_t n)
+{
+    static const int rows_of[E] = { 3, 0, 4, 5, 2 };
+    for (int64_t i = 0, first = 0; i < n; i++) {
+        if (e == EL_BF16)
+            ((uint16_t *)p)[i] = bf16_of(unit());
+        else if (e == EL_F32)
+            ((float *)p)[i] = unit();
+        else if (!strcmp(name, "ids"))
+            ((int32_t *)p)[i] = (int32_t)(i * 3 % (E + 1)) - (i == 4); // one past the end and one -1 among them
+        else if (!strcmp(name, "row_token") || !strcmp(name, "slot_row"))
+            ((int32_t *)p)[i] = (int32_t)(i * 5 % (name[0] == 'r' ? T : R)) - (i == 3);
+        else if (!strcmp(name, "counts"))
+            ((int32_t *)p)[i] = (int32_t)(i % 3);
+        else if (!strcmp(name, "tiles") && i % 4 == 0 && i / 4 < E) {
+            int32_t *t = (int32_t *)p + i;
+            t[0] = (int32_t)(i / 4), t[1] = (int32_t)first, t[2] = rows_of[i / 4], t[3] = 0;
+            first += rows_of[i / 4];
+        }
+    }
+}
+
+static void make_args(const struct kernel *k, struct args *a)
+{
+    static int32_t ints[] = { CHUNK, K, BLOCK, 1 };
+    static float scale = 2.5f;
+    memset(a, 0, sizeof *a);
+    seed = 7;
+    for (int i = 0; i < k->params.n; i++) {
+        const struct param *p = &k->params.v[i];
+        int64_t n = 1;
+        if (!p->buf) {
+            const char *s = p->scalar;
+            int which = !strcmp(s, "chunk") ? 0 : !strcmp(s, "topk") ? 1 : !strcmp(s, "block") ? 2 : 3;
+            a->v[a->n++] = (struct eval_arg){ p->elem == EL_F32 ? (void *)&scale : (void *)&ints[which], 4 };
+            continue;
+        }
+        for (int j = 0; j < p->buf->rank; j++)
+            n *= p->buf->shape[j].dim ? dim_value(p->buf->shape[j].dim->name) : p->buf->shape[j].value;
+        if (p->buf->kind == BUF_MAP)
+            n = N * 4;
+        size_t bytes = (size_t)n * (size_t)elem_bytes[p->buf->elem];
+        void *mem = calloc(1, bytes);
+        assert_non_null(mem);
+        if (p->buf->kind == BUF_OUT)
+            memset(mem, 0xff, bytes);
+        else
+            fill(p->buf->name, mem, p->buf->elem, n);
+        a->own[a->n] = mem;
+        a->v[a->n++] = (struct eval_arg){ mem, (int64_t)bytes };
+    }
+    for (int i = 0; i < k->dims.n; i++)
+        if (k->dims.v[i]->bound < 0)
+            a->dims[a->nd++] = dim_value(k->dims.v[i]->name);
+}
+
+static void free_args(struct args *a)
+{
+    for (int i = 0; i < a->n; i++)
+        free(a->own[i]);
+}
+
+static void run(struct fixture *f, const struct kernel *k, struct args *a)
+{
+    const char *why = "";
+    struct eval_opts o = { .late_copies = true };
+    make_args(k, a);
+    if (!eval(&f->c, k, a->v, a->dims, &o, &why))
+        fail_msg("%s: %s\n%s", k->name, why, printed(f, k));
+}
+
+// Integers must be equal; reals may differ by the order of a sum.
+static void same_outputs(const struct kernel *k, const struct args *a, const struct args *b)
+{
+    int64_t written = 0;
+    for (int i = 0; i < k->params.n; i++) {
+        const struct buf *x = k->params.v[i].buf;
+        if (!x || x->kind != BUF_OUT)
+            continue;
+        if (x->elem == EL_I32 || x->elem == EL_BF16) { // bf16: sums in double round alike
+            assert_memory_equal(a->v[i].data, b->v[i].data, (size_t)a->v[i].nbytes);
+        } else {
+            const float *p = a->v[i].data, *q = b->v[i].data;
+            for (int64_t j = 0; j < a->v[i].nbytes / 4; j++)
+                assert_true(p[j] == q[j] || fabsf(p[j] - q[j]) <= 1e-6f * fabsf(p[j]) || (isnan(p[j]) && isnan(q[j])));
+        }
+        for (int64_t j = 0; j < a->v[i].nbytes; j++)
+            written += ((unsigned char *)a->v[i].data)[j] != 0xff;
+    }
+    assert_true(written > 0); // an output nobody wrote proves nothing
+}
+
+// ---- the tests --------------------------------------------------------------------------------------------------
+
+static void one_kernel(struct fixture *f, const struct module *m, struct kernel *k)
+{
+    struct args want, got;
+    int n;
+    expand(&f->c, k);
+    fold(&f->c, k);
+    run(f, k, &want);
+    struct kernel **v = schedule(&f->c, m, k, &n);
+    no_errors(f);
+    assert_true(n >= 1);
+    for (int i = 0; i < n; i++) {
+        assert_true(verify(&f->c, v[i], ST_SCHED));
+        layout(&f->c, v[i]);
+        no_errors(f);
+        bool good = verify(&f->c, v[i], ST_LAYOUT);
+        no_errors(f);
+        assert_true(good);
+        run(f, v[i], &got);
+        same_outputs(k, &want, &got);
+        free_args(&got);
+    }
+    free_args(&want);
+}
+
+static void means_the_same(void **state)
+{
+    static const char *const arches[] = { "sm_80", "sm_90a", "sm_100a", "gfx942", "gfx950" };
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(arches); i++) {
+        struct fixture f;
+        begin(&f, arches[i], source);
+        struct module *m = front(&f);
+        for (struct kernel *k = m->kernels; k; k = k->next)
+            one_kernel(&f, m, k);
+        arena_free(f.c.arena);
+    }
+}
+
+static void prints_and_parses(void **state)
+{
+    static const char *const arches[] = { "sm_90a", "gfx942" };
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(arches); i++) {
+        struct fixture f, g;
+        begin(&f, arches[i], source);
+        struct module *m = front(&f);
+        for (struct kernel *k = m->kernels; k; k = k->next) {
+            int n;
+            expand(&f.c, k);
+            fold(&f.c, k);
+            struct kernel **v = schedule(&f.c, m, k, &n);
+            for (int j = 0; j < n; j++) {
+                layout(&f.c, v[j]);
+                const char *text = printed(&f, v[j]);
+                begin(&g, arches[i], text);
+                struct module *again = front(&g);
+                assert_string_equal(text, printed(&g, again->kernels));
+                arena_free(g.c.arena);
+            }
+        }
+        arena_free(f.c.arena);
+    }
+}
+
+// Products whose operands are not plain tiles of memory: computed, shared, along one tile, too thin for the matrix units.
+static const char other[] =
+    "kernel computed(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
+    "  parallel t in tile(T), i in tile(I) {\n"
+    "    var s: f32[t, i] = 0\n"
+    "    for k in tile(H) { s += dot(bf16(x[t, k] * 0.5 + 1.0), w[i, k]) }\n"
+    "    y[t, i] = s\n"
+    "  }\n"
+    "}\n"
+    "kernel gram(x: bf16[T, H], y: out f32[T, T]) require H <= 128, T <= 16 {\n"
+    "  let t = range(T)\n"
+    "  let u = range(T)\n"
+    "  let k = range(H)\n"
+    "  y[t, u] = dot(x[t, k], x[u, k])\n"
+    "}\n"
+    "kernel vector(x: bf16[H], w: bf16[I, H], y: out f32[I]) {\n"
+    "  parallel i in tile(I) {\n"
+    "    var s: f32[i] = 0\n"
+    "    for k in tile(H) { s += dot(w[i, k], x[k]) }\n"
+    "    y[i] = s\n"
+    "  }\n"
+    "}\n"
+    "kernel columns(x: bf16[T, H], w: bf16[H, I], y: out f32[T, I]) {\n"
+    "  parallel t in tile(T), i in tile(I) {\n"
+    "    var s: f32[t, i] = 0\n"
+    "    for k in tile(H) { s += dot(x[t, k], w[k, i]) }\n"
+    "    y[t, i] = s\n"
+    "  }\n"
+    "}\n"
+    "kernel part(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
+    "  parallel t in tile(T), i in tile(I) {\n"
+    "    var s: f32[t, i] = 0\n"
+    "    for k in tile(8, H - 9) { s += dot(x[t, k], w[i, k]) }\n"
+    "    y[t, i] = s\n"
+    "  }\n"
+    "}\n";
+
+static void other_dots(void **state)
+{
+    static const char *const arches[] = { "sm_90a", "gfx942" };
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(arches); i++) {
+        struct fixture f;
+        begin(&f, arches[i], other);
+        struct module *m = front(&f);
+        for (struct kernel *k = m->kernels; k; k = k->next)
+            one_kernel(&f, m, k);
+        arena_free(f.c.arena);
+    }
+}
+
+static int read_source(void **state)
+{
+    FILE *f = fopen("kernels/moe.dsl", "rb");
+    (void)state;
+    if (!f)
+        return -1;
+    source = calloc(1, 1 << 20);
+    size_t n = source ? fread(source, 1, (1 << 20) - 1, f) : 0;
+    fclose(f);
+    return n ? 0 : -1;
+}
+
+static int free_source(void **state)
+{
+    (void)state;
+    free(source);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(means_the_same),
+        cmocka_unit_test(prints_and_parses),
+        cmocka_unit_test(other_dots),
+    };
+    return cmocka_run_group_tests(tests, read_source, free_source);
+}

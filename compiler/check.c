@@ -356,10 +356,11 @@ static void unused_bindings(struct checker *s)
 struct module *check(struct ctx *c, const struct node *file)
 {
     struct checker s = { .c = c, .m = NEW(c->arena, struct module), .bind_used = NEWN(c->arena, bool, c->nbind + 1) };
-    int had = c->errors;
+    if (c->errors) // of the parser: its tree may have holes
+        return NULL;
     check_parts(&s, file, N_TYPEDEF, check_typedef);
     check_parts(&s, file, N_KERNEL, check_kernel);
     check_parts(&s, file, N_SCHEDULE, check_schedule);
     unused_bindings(&s);
-    return c->errors == had ? s.m : NULL;
+    return c->errors ? NULL : s.m;
 }

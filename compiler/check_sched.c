@@ -32,7 +32,9 @@ static bool value_ok(struct checker *s, const struct node *n, const struct key *
 static void check_item(struct checker *s, const struct node *n, const struct key *k)
 {
     bool word = n->name2 != NULL, number = n->value >= 0, pair = n->value2 >= 0;
-    if (k->form == 'f' && (word || number))
+    if (k->form != 'w' && n->flags) // the + of 2x4+1
+        error(s->c, n->loc, "'%s' takes one number", n->name);
+    else if (k->form == 'f' && (word || number))
         error(s->c, n->loc, "'%s' takes no value", n->name);
     else if (k->form == 's' && !word)
         error(s->c, n->loc, "expected a name after '%s'", n->name);
@@ -43,9 +45,9 @@ static void check_item(struct checker *s, const struct node *n, const struct key
     else if (k->form == 'n')
         value_ok(s, n, k, n->value);
     else if (k->form == 'w' && value_ok(s, n, k, n->value) && pair && value_ok(s, n, k, n->value2) &&
-             n->value * n->value2 > k->max)
-        error(s->c, n->loc, "a block has at most %d warps, not %lld x %lld", k->max, (long long)n->value,
-              (long long)n->value2);
+             n->value * n->value2 + n->flags > k->max)
+        error(s->c, n->loc, "a block has at most %d warps, not %lld", k->max,
+              (long long)(n->value * n->value2 + n->flags));
 }
 
 static const struct kernel *kernel_named(const struct checker *s, const char *name)

@@ -1,0 +1,30 @@
+// Shared by the files of this target.
+#ifndef MOEC_AMDGPU_H
+#define MOEC_AMDGPU_H
+#include "../target.h"
+
+extern const struct arch amd_arches[];
+enum { AMD_ARCHES = 2 };
+
+// emit.c
+const char *amd_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at);
+void amd_begin(struct emit *e, int n, const mty *params);
+void amd_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out);
+void amd_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in);
+val amd_atomic_add(struct emit *e, const struct gaddr *g, mty elem, val x);
+void amd_copy(struct emit *e, val shared, const struct gaddr *g, int bytes);
+void amd_commit(struct emit *e);
+void amd_wait(struct emit *e, int pending);
+void amd_barrier(struct emit *e);
+void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out);
+void amd_mma(struct emit *e, const struct mma *i, val a, val b, val *acc);
+val amd_convert(struct emit *e, enum elem from, enum elem to, val x);
+val amd_math(struct emit *e, enum opcode op, val x, val y);
+val amd_shuffle_xor(struct emit *e, val x, int mask);
+val amd_shuffle(struct emit *e, val x, val lane);
+val amd_uniform(struct emit *e, val x);
+void amd_annotate(void *llvm_module, const struct arch *a);
+
+// finish.c
+bool amd_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);
+#endif

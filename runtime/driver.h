@@ -1,0 +1,43 @@
+// What a vendor's driver gives to moert.c. Internal; one constant struct a driver (cuda.c). All functions return an
+// enum moe_status and, on failure, leave a text with device_fail(). They are called from any thread.
+#ifndef MOE_DRIVER_H
+#define MOE_DRIVER_H
+#include "moert.h"
+
+#include <pthread.h>
+
+enum { ERROR_TEXT_MAX = 1024 };
+struct moe_device {
+    const struct driver *driver;
+    void *state;    // the driver's own
+    struct moe_info info;
+    pthread_mutex_t lock; // of error_text
+    char error_text[ERROR_TEXT_MAX];
+};
+enum copy_direction { COPY_UP, COPY_DOWN };
+struct driver {
+    const char *name; // "cuda": what stands before ':' in a device's name
+    int (*open)(struct moe_device *d, int ordinal); // sets d->state and d->info; on failure nothing is left
+    void (*close)(struct moe_device *d);
+    int (*alloc)(struct moe_device *d, size_t bytes, void **ptr);
+    int (*free)(struct moe_device *d, void *ptr);
+    int (*copy)(struct moe_device *d, void *to, const void *from, size_t bytes, enum copy_direction way);
+    int (*fill)(struct moe_device *d, void *ptr, int byte, size_t bytes, void *stream);
+    int (*load)(struct moe_device *d, const struct image_desc *image, void **module); // checks the architecture too
+    int (*unload)(struct moe_device *d, void *module);
+    int (*kernel)(struct moe_device *d, void *module, const struct image_kernel *k, void **function);
+    int (*launch)(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
+                  void *stream);
+    int (*sync)(struct moe_device *d, void *stream);
+    int (*create)(struct moe_device *d, enum moe_object_kind kind, void **object); // stream, event
+    int (*destroy)(struct moe_device *d, enum moe_object_kind kind, void *object);
+    int (*record)(struct moe_device *d, void *event, void *stream);
+    int (*elapsed)(struct moe_device *d, void *from, void *to, float *ms);
+    int (*capture)(struct moe_device *d, void *stream, void **graph); // graph NULL: begin; else: end
+    int (*replay)(struct moe_device *d, void *graph, void *stream);
+};
+extern const struct driver cuda_driver;
+
+// Keeps the text for moe_error() and returns status.
+int device_fail(struct moe_device *d, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#endif

@@ -84,6 +84,12 @@ struct gaddr {
     val pred;
     val bytes;   // i64: the buffer's size in bytes (for hardware bounds checks)
 };
+struct code_use { // what one kernel takes, as the assembler or code generator reports it
+    const char *symbol;
+    int regs;                      // registers a thread; -1: not known
+    int spill_stores, spill_loads; // bytes a thread
+    int64_t shared, stack;         // bytes: static shared memory of a block, stack of a thread
+};
 struct lowered { // lower.c -> finish
     struct ctx *c;
     const struct arch *arch;
@@ -92,6 +98,8 @@ struct lowered { // lower.c -> finish
     struct text *asm_text; // PTX or AMDGPU assembly
     const char *obj;   // AMDGPU: relocatable object bytes; NULL elsewhere
     size_t obj_len;
+    struct code_use *uses; // out (finish): one a kernel, arena; may be empty
+    int nuses;
 };
 enum code_kind { CODE_NONE, CODE_PTX, CODE_CUBIN, CODE_HSACO };
 struct finish_opts {

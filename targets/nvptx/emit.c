@@ -86,11 +86,6 @@ static val pointer(struct emit *e, const struct gaddr *g)
     return mb_gep(e->mb, mb_gep(e->mb, g->base, g->uniform), g->lane);
 }
 
-static val flag(struct emit *e, val pred)
-{
-    return mb_un(e->mb, "zext", pred, T(e)->i32);
-}
-
 // n elements as a vector (or one value), and back
 static val join(struct emit *e, mty elem, int n, const val *in)
 {
@@ -115,81 +110,96 @@ static mty whole_type(struct emit *e, mty elem, int n)
     return n == 1 ? elem : mb_vec(e->mb, n, elem);
 }
 
-// Words of a predicated access: 32-bit registers, or one of 16 bits.
-static const struct pred_asm {
-    int bytes;
-    const char *load, *load_regs, *store, *store_regs;
-} pred_asms[] = {
-    { 16,
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $5, 0;\nmov.b32 $0, 0;\nmov.b32 $1, 0;\nmov.b32 $2, 0;\nmov.b32 $3, 0;\n"
-      "@p ld.global.v4.b32 {$0, $1, $2, $3}, [$4];\n}",
-      "=r,=r,=r,=r,l,r,~{memory}",
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $5, 0;\n@p st.global.v4.b32 [$4], {$0, $1, $2, $3};\n}", "r,r,r,r,l,r,~{memory}" },
-    { 8,
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $3, 0;\nmov.b32 $0, 0;\nmov.b32 $1, 0;\n@p ld.global.v2.b32 {$0, $1}, [$2];\n}",
-      "=r,=r,l,r,~{memory}",
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $3, 0;\n@p st.global.v2.b32 [$2], {$0, $1};\n}", "r,r,l,r,~{memory}" },
-    { 4, "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\nmov.b32 $0, 0;\n@p ld.global.b32 $0, [$1];\n}", "=r,l,r,~{memory}",
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\n@p st.global.b32 [$1], $0;\n}", "r,l,r,~{memory}" },
-    { 2, "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\nmov.b16 $0, 0;\n@p ld.global.b16 $0, [$1];\n}", "=h,l,r,~{memory}",
-      "{\n.reg .pred p;\nsetp.ne.b32 p, $2, 0;\n@p st.global.b16 [$1], $0;\n}", "h,l,r,~{memory}" },
+// A predicated access as registers of 32 bits (one of 16 for a single narrow element), `per` elements in each.
+struct regs {
+    int n, per;
+    mty type;
+    const char *list, *width; // "{$0, $1}", ".v2.b32"
+    const char *zero;         // sets them to 0
+    const char *outs, *ins;   // constraints
 };
 
-static const struct pred_asm *pred_asm(int bytes)
+static struct regs regs_of(struct emit *e, int bytes, int n)
 {
-    for (size_t i = 0; i < COUNTOF(pred_asms); i++)
-        if (pred_asms[i].bytes == bytes)
-            return &pred_asms[i];
-    return &pred_asms[0];
+    static const struct regs forms[] = {
+        { 1, 1, { NULL }, "$0", ".b32", "mov.b32 $0, 0;", "=&r", "r" },
+        { 2, 1, { NULL }, "{$0, $1}", ".v2.b32", "mov.b32 $0, 0; mov.b32 $1, 0;", "=&r,=&r", "r,r" },
+        { 4, 1, { NULL }, "{$0, $1, $2, $3}", ".v4.b32", "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;",
+          "=&r,=&r,=&r,=&r", "r,r,r,r" },
+        { 1, 1, { NULL }, "$0", ".b16", "mov.b16 $0, 0;", "=&h", "h" },
+    };
+    struct regs r = forms[n * bytes == 16 ? 2 : n * bytes == 8 ? 1 : n * bytes == 4 ? 0 : 3];
+    r.per = n / r.n;
+    r.type = n * bytes == 2 ? T(e)->i16 : T(e)->i32;
+    return r;
 }
 
-void nv_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out)
+// The read-only path is for what no thread of this launch writes.
+static bool read_only(const struct buf *b)
+{
+    return b->kind == BUF_IN || b->kind == BUF_MAP;
+}
+
+static void load_where(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out)
 {
     struct mb *b = e->mb;
-    mty whole = whole_type(e, elem, n);
-    if (val_null(g->pred)) {
-        split(e, n, mb_load(b, whole, pointer(e, g), n * bytes), out);
-        return;
+    struct regs r = regs_of(e, bytes, n);
+    mty types[4] = { r.type, r.type, r.type, r.type };
+    val args[2] = { pointer(e, g), g->pred };
+    char code[224], constraints[64];
+    snprintf(code, sizeof code, "%s\n@$%d ld.global%s%s %s, [$%d];", r.zero, r.n + 1, read_only(g->buf) ? ".nc" : "", r.width,
+             r.list, r.n);
+    snprintf(constraints, sizeof constraints, "%s,l,b,~{memory}", r.outs);
+    val v = mb_asm(b, code, constraints, r.n > 1 ? mb_struct(b, r.n, types) : r.type, 2, args);
+    for (int i = 0; i < r.n; i++) {
+        val w = r.n > 1 ? mb_extract(b, v, i) : v;
+        mty t = whole_type(e, elem, r.per);
+        split(e, r.per, t.p == r.type.p ? w : mb_un(b, "bitcast", w, t), out + i * r.per);
     }
-    const struct pred_asm *a = pred_asm(n * bytes);
-    int words = n * bytes / 4;
-    mty word = words ? T(e)->i32 : T(e)->i16, ws[4] = { word, word, word, word };
-    val args[2] = { pointer(e, g), flag(e, g->pred) }, w[4];
-    val r = mb_asm(b, a->load, a->load_regs, words > 1 ? mb_struct(b, words, ws) : word, 2, args);
-    w[0] = r;
-    for (int i = 0; words > 1 && i < words; i++)
-        w[i] = mb_extract(b, r, i);
-    val v = join(e, word, words > 1 ? words : 1, w);
-    split(e, n, mb_un(b, "bitcast", v, whole), out);
+}
+
+static void store_where(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in)
+{
+    struct mb *b = e->mb;
+    struct regs r = regs_of(e, bytes, n);
+    val args[6];
+    char code[96], constraints[32];
+    for (int i = 0; i < r.n; i++) {
+        val w = join(e, elem, r.per, in + i * r.per);
+        args[i] = mb_type_of(w).p == r.type.p ? w : mb_un(b, "bitcast", w, r.type);
+    }
+    args[r.n] = pointer(e, g);
+    args[r.n + 1] = g->pred;
+    snprintf(code, sizeof code, "@$%d st.global%s [$%d], %s;", r.n + 1, r.width, r.n, r.list);
+    snprintf(constraints, sizeof constraints, "%s,l,b,~{memory}", r.ins);
+    mb_asm(b, code, constraints, NOTYPE, r.n + 2, args);
+}
+
+// Addresses are multiples of n * bytes, a power of two up to 16.
+void nv_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out)
+{
+    if (!val_null(g->pred))
+        load_where(e, g, elem, bytes, n, out);
+    else
+        split(e, n, mb_load(e->mb, whole_type(e, elem, n), pointer(e, g), n * bytes), out);
 }
 
 void nv_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in)
 {
-    struct mb *b = e->mb;
-    val v = join(e, elem, n, in), args[6];
-    if (val_null(g->pred)) {
-        mb_store(b, v, pointer(e, g), n * bytes);
-        return;
-    }
-    const struct pred_asm *a = pred_asm(n * bytes);
-    int words = n * bytes / 4, k = words ? words : 1;
-    mty word = words ? T(e)->i32 : T(e)->i16;
-    split(e, k, mb_un(b, "bitcast", v, whole_type(e, word, k)), args);
-    args[k] = pointer(e, g);
-    args[k + 1] = flag(e, g->pred);
-    mb_asm(b, a->store, a->store_regs, NOTYPE, k + 2, args);
+    if (!val_null(g->pred))
+        store_where(e, g, elem, bytes, n, in);
+    else
+        mb_store(e->mb, join(e, elem, n, in), pointer(e, g), n * bytes);
 }
 
+// PTX ISA, atom: .gpu scope, relaxed. f32 adds on global memory round to nearest even and flush subnormals.
 val nv_atomic_add(struct emit *e, const struct gaddr *g, mty elem, val x)
 {
     bool f = elem.p == T(e)->f32.p;
-    val pred = val_null(g->pred) ? mb_i1(e->mb, true) : g->pred;
-    val args[3] = { pointer(e, g), x, flag(e, pred) };
-    if (f)
-        return mb_asm(e->mb, "{\n.reg .pred p;\nsetp.ne.b32 p, $3, 0;\nmov.b32 $0, 0f00000000;\n@p atom.global.add.f32 $0, [$1], $2;\n}",
-                      "=f,l,f,r,~{memory}", elem, 3, args);
-    return mb_asm(e->mb, "{\n.reg .pred p;\nsetp.ne.b32 p, $3, 0;\nmov.b32 $0, 0;\n@p atom.global.add.u32 $0, [$1], $2;\n}",
-                  "=&r,l,r,r,~{memory}", elem, 3, args);
+    val args[3] = { pointer(e, g), x, val_null(g->pred) ? mb_i1(e->mb, true) : g->pred };
+    char code[96];
+    snprintf(code, sizeof code, "mov.b32 $0, 0;\n@$3 atom.relaxed.gpu.global.add.%s $0, [$1], $2;", f ? "f32" : "u32");
+    return mb_asm(e->mb, code, f ? "=&f,l,f,b,~{memory}" : "=&r,l,r,b,~{memory}", elem, 3, args);
 }
 
 // ---- asynchronous copies, barriers -------------------------------------------------------------------------------
@@ -200,19 +210,16 @@ static val shared_address(struct emit *e, val p)
 }
 
 // PTX ISA, cp.async: with a source size below the copy size the rest is filled with zeros, and nothing is read for 0.
+// 16 bytes go past L1 and ask L2 for the whole 128-byte line: the lanes beside this one want the rest.
 void nv_copy(struct emit *e, val shared, const struct gaddr *g, int bytes)
 {
+    const char *cache = bytes == 16 ? "cg" : "ca", *line = bytes == 16 ? ".L2::128B" : "";
+    bool all = val_null(g->pred);
     char code[96];
-    val args[3] = { shared_address(e, shared), pointer(e, g), NOVAL };
-    const char *cache = bytes == 16 ? "cg" : "ca";
-    if (val_null(g->pred)) {
-        snprintf(code, sizeof code, "cp.async.%s.shared.global [$0], [$1], %d;", cache, bytes);
-        mb_asm(e->mb, code, "r,l,~{memory}", NOTYPE, 2, args);
-        return;
-    }
-    args[2] = mb_select(e->mb, g->pred, mb_i32(e->mb, bytes), mb_i32(e->mb, 0));
-    snprintf(code, sizeof code, "cp.async.%s.shared.global [$0], [$1], %d, $2;", cache, bytes);
-    mb_asm(e->mb, code, "r,l,r,~{memory}", NOTYPE, 3, args);
+    val args[3] = { shared_address(e, shared), pointer(e, g),
+                    all ? NOVAL : mb_select(e->mb, g->pred, mb_i32(e->mb, bytes), mb_i32(e->mb, 0)) };
+    snprintf(code, sizeof code, "cp.async.%s.shared.global%s [$0], [$1], %d%s;", cache, line, bytes, all ? "" : ", $2");
+    mb_asm(e->mb, code, all ? "r,l,~{memory}" : "r,l,r,~{memory}", NOTYPE, all ? 2 : 3, args);
 }
 
 void nv_commit(struct emit *e)
@@ -229,7 +236,7 @@ void nv_wait(struct emit *e, int pending)
 
 void nv_barrier(struct emit *e)
 {
-    mb_asm(e->mb, "bar.sync 0;", "~{memory}", NOTYPE, 0, NULL);
+    mb_op0(e->mb, "nvvm.barrier0", 0, NULL, NULL);
 }
 
 // ---- matrix units ------------------------------------------------------------------------------------------------
@@ -275,42 +282,58 @@ void nv_mma(struct emit *e, const struct mma *i, val a, val x, val *acc)
 val nv_convert(struct emit *e, enum elem from, enum elem to, val x)
 {
     const struct mb_types *t = T(e);
-    mty types[EL_COUNT] = { [EL_F32] = t->f32, [EL_BF16] = t->bf16, [EL_F16] = t->f16 };
-    return mb_un(e->mb, to == EL_F32 ? "fpext" : "fptrunc", x, types[to]);
-    (void)from;
+    (void)from; // the value knows
+    if (to == EL_F32)
+        return mb_un(e->mb, "fpext", x, t->f32);
+    return mb_un(e->mb, "fptrunc", x, to == EL_BF16 ? t->bf16 : t->f16); // cvt.rn: to nearest even
 }
 
+static val intrinsic(struct emit *e, const char *name, mty result, int n, const val *args)
+{
+    char attrs[160];
+    snprintf(attrs, sizeof attrs, "intrin = \"%s\", operandSegmentSizes = array<i32: %d, 0>, op_bundle_sizes = array<i32>", name, n);
+    return mb_op(e->mb, "llvm.call_intrinsic", result, n, args, attrs);
+}
+
+// Errors are those of ops.def (PTX ISA, "Floating Point Instructions"; CUDA C Programming Guide, "Mathematical Functions"):
+//   ex2.approx.ftz  2 ulp; subnormal results become 0, subnormal arguments give 1
+//   lg2.approx      2 ulp, absolute 2^-22 in [0.5, 2]; subnormal arguments are scaled, not flushed
+//   sqrt.rn         correctly rounded;  rsqrt.approx 2 ulp, subnormal arguments scaled
+//   div.full        2 ulp over the full range, subnormal divisors and results included (rcp.approx has no intrinsic)
+// min.f32 and max.f32 give the other operand for a NaN.
 val nv_math(struct emit *e, enum opcode op, val x, val y)
 {
-    struct mb *b = e->mb;
     mty f = T(e)->f32;
     val two[2] = { x, y };
     switch ((int)op) {
-    case OP_EXP2: return mb_asm(b, "ex2.approx.ftz.f32 $0, $1;", "=f,f", f, 1, &x);
-    case OP_LOG2: return mb_asm(b, "lg2.approx.f32 $0, $1;", "=f,f", f, 1, &x);
-    case OP_SQRT: return mb_asm(b, "sqrt.rn.f32 $0, $1;", "=f,f", f, 1, &x);
-    case OP_RSQRT: return mb_asm(b, "rsqrt.approx.f32 $0, $1;", "=f,f", f, 1, &x);
-    case OP_RCP: return mb_asm(b, "rcp.approx.f32 $0, $1;", "=f,f", f, 1, &x);
-    case OP_FLOOR: return mb_op(b, "llvm.intr.floor", f, 1, &x, NULL);
-    case OP_MIN: return mb_op(b, "llvm.intr.minnum", f, 2, two, NULL);
+    case OP_EXP2: return intrinsic(e, "llvm.nvvm.ex2.approx.ftz.f32", f, 1, &x);
+    case OP_LOG2: return intrinsic(e, "llvm.nvvm.lg2.approx.f", f, 1, &x);
+    case OP_SQRT: return intrinsic(e, "llvm.nvvm.sqrt.rn.f", f, 1, &x);
+    case OP_RSQRT: return intrinsic(e, "llvm.nvvm.rsqrt.approx.f", f, 1, &x);
+    case OP_RCP:
+        two[0] = mb_f32(e->mb, 1), two[1] = x;
+        return intrinsic(e, "llvm.nvvm.div.full", f, 2, two);
+    case OP_FLOOR: return mb_op(e->mb, "llvm.intr.floor", f, 1, &x, NULL);
+    case OP_MIN: return mb_op(e->mb, "llvm.intr.minnum", f, 2, two, NULL);
     }
-    return mb_op(b, "llvm.intr.maxnum", f, 2, two, NULL);
+    return mb_op(e->mb, "llvm.intr.maxnum", f, 2, two, NULL);
 }
 
-static val shfl(struct emit *e, const char *code, val x, val n)
+// All lanes take part: reductions and scans stand in control flow that is uniform over the block.
+static val shfl(struct emit *e, const char *mode, val x, val n)
 {
-    bool f = mb_type_of(x).p == T(e)->f32.p;
-    val args[2] = { f ? mb_un(e->mb, "bitcast", x, T(e)->i32) : x, n };
-    val r = mb_asm(e->mb, code, "=r,r,r", T(e)->i32, 2, args);
-    return f ? mb_un(e->mb, "bitcast", r, T(e)->f32) : r;
+    char name[48];
+    val args[4] = { mb_i32(e->mb, -1), x, n, mb_i32(e->mb, 31) };
+    snprintf(name, sizeof name, "llvm.nvvm.shfl.sync.%s.%s", mode, mb_type_of(x).p == T(e)->f32.p ? "f32" : "i32");
+    return intrinsic(e, name, mb_type_of(x), 4, args);
 }
 
 val nv_shuffle_xor(struct emit *e, val x, int mask)
 {
-    return shfl(e, "shfl.sync.bfly.b32 $0, $1, $2, 31, -1;", x, mb_i32(e->mb, mask));
+    return shfl(e, "bfly", x, mb_i32(e->mb, mask));
 }
 
 val nv_shuffle(struct emit *e, val x, val lane)
 {
-    return shfl(e, "shfl.sync.idx.b32 $0, $1, $2, 31, -1;", x, lane);
+    return shfl(e, "idx", x, lane);
 }

@@ -25,4 +25,6 @@ val nv_shuffle(struct emit *e, val x, val lane);
 
 // finish.c
 bool nv_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);
+// Runs ptxas on l->asm_text and fills l->uses; false after adding a diagnostic. For nv_finish and its tests.
+bool nv_assemble(struct lowered *l, const char *program, int seconds, const char **code, size_t *len);
 #endif

@@ -255,9 +255,11 @@ static bool set_between(const struct block *b, int first, int at, const struct v
 void em_mma_run(struct em *m, const struct block *b, int first)
 {
     struct product p[TOGETHER];
-    int n = 0;
-    for (int i = first; i < b->ops.n && n < TOGETHER; i++) {
-        const struct op *op = b->ops.v[i], *f = b->ops.v[first];
+    const struct op *f = b->ops.v[first];
+    int n = 1;
+    open_product(m, &p[0], f);
+    for (int i = first + 1; i < b->ops.n && n < TOGETHER; i++) {
+        const struct op *op = b->ops.v[i];
         if (op->code == OP_SET || op->code == OP_CONST)
             continue;
         if (op->code == OP_GET && !set_between(b, first, i, op->var)) {

@@ -23,7 +23,6 @@ val amd_math(struct emit *e, enum opcode op, val x, val y);
 val amd_shuffle_xor(struct emit *e, val x, int mask);
 val amd_shuffle(struct emit *e, val x, val lane);
 val amd_uniform(struct emit *e, val x);
-void amd_annotate(void *llvm_module, const struct arch *a);
 
 // finish.c
 bool amd_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);

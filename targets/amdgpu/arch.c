@@ -73,5 +73,5 @@ const struct target amdgpu_target = {
     .init = amd_init, .supports = amd_supports, .begin = amd_begin, .gload = amd_gload, .gstore = amd_gstore,
     .atomic_add = amd_atomic_add, .copy = amd_copy, .commit = amd_commit, .wait = amd_wait, .barrier = amd_barrier,
     .fragment = amd_fragment, .mma = amd_mma, .convert = amd_convert, .math = amd_math, .shuffle_xor = amd_shuffle_xor,
-    .shuffle = amd_shuffle, .uniform = amd_uniform, .annotate = amd_annotate, .finish = amd_finish,
+    .shuffle = amd_shuffle, .uniform = amd_uniform, .finish = amd_finish,
 };

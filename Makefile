@@ -60,3 +60,18 @@ check: $(addprefix $(B)/tests/,$(TESTS))
 	@tools/run_tests.sh $(B) $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
+
+# ---- one static binary: MLIR, LLVM (NVPTX and AMDGPU) and lld inside; needs libc only
+S := $(B)/static
+MLIR_A = $(filter-out %Test% %CAPI%,$(wildcard $(LLVM_PREFIX)/lib/libMLIR*.a))
+LLVM_A = $(wildcard $(LLVM_PREFIX)/lib/libLLVM*.a)
+STATIC_OBJ := $(call obj,tools/moec.c $(COMPILER) targets/amdgpu/lld.c $(IMAGE))
+.PHONY: static
+static: $(S)/moec
+	@$(S)/moec --version && ls -l $(S)/moec && xz -6 -k -c $(S)/moec | wc -c | sed 's/$$/ bytes as xz/'
+$(S)/moec: $(STATIC_OBJ)
+	@mkdir -p $(@D)
+	$(V)$(CC) -B$(LLVM_PREFIX)/bin -fuse-ld=lld -o $@ $^ -static-libgcc -L$(LLVM_PREFIX)/lib -Wl,--gc-sections -Wl,--icf=all \
+	    -Wl,-O2 -s -Wl,--start-group $(wildcard $(LLVM_PREFIX)/lib/libMLIRCAPI*.a) $(MLIR_A) $(LLVM_A) \
+	    $(wildcard $(LLVM_PREFIX)/lib/liblldELF.a $(LLVM_PREFIX)/lib/liblldCommon.a) -Wl,--end-group \
+	    -Wl,-Bstatic -lstdc++ -lz -lzstd -Wl,-Bdynamic -lrt -ldl -lm -lpthread

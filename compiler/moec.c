@@ -124,6 +124,18 @@ static bool front_end(struct run *r)
     return r->m && r->c->errors == 0;
 }
 
+// options.kernel is NAME or NAME.VARIANT
+static size_t kernel_part(const struct run *r)
+{
+    return strcspn(r->o->kernel, ".");
+}
+
+static bool wanted_variant(const struct run *r, const struct kernel *k)
+{
+    const char *v = r->o->kernel ? r->o->kernel + kernel_part(r) : "";
+    return !*v || !strcmp(v + 1, k->sched.variant);
+}
+
 static bool keep_names(struct run *r)
 {
     struct moec_result *x = r->r;
@@ -134,7 +146,8 @@ static bool keep_names(struct run *r)
     x->names = NEWN(r->c->arena, const char *, n + 1);
     for (struct kernel **k = &r->m->kernels; *k;) {
         x->names[x->nnames++] = (*k)->name;
-        if (r->o->kernel && strcmp(r->o->kernel, (*k)->name)) {
+        size_t len = r->o->kernel ? kernel_part(r) : 0;
+        if (len && (strlen((*k)->name) != len || strncmp(r->o->kernel, (*k)->name, len))) {
             *k = (*k)->next; // not asked for
         } else {
             found = true;
@@ -176,6 +189,8 @@ static bool choose(struct run *r)
         int n;
         struct kernel **v = schedule(r->c, r->m, k, &n);
         for (int i = 0; i < n && r->n < KERNELS_MAX; i++) {
+            if (!wanted_variant(r, v[i]))
+                continue;
             if (!r->o->skip || strcmp(r->o->skip, "fold"))
                 fold(r->c, v[i]); // sizes are known now: full tiles need no masks
             r->symbol[r->n] = symbol_of(r, v[i]);
@@ -184,7 +199,11 @@ static bool choose(struct run *r)
                 return false;
         }
     }
-    return r->c->errors == 0;
+    if (r->n || r->c->errors)
+        return r->c->errors == 0;
+    r->r->status = MOEC_USAGE;
+    return error(r->c, (struct loc){ 0 }, "nothing to compile: %s%s", r->o->kernel ? "no variant " : "no kernel",
+                 r->o->kernel ? r->o->kernel : "");
 }
 
 static bool middle(struct run *r)

@@ -48,7 +48,7 @@ struct moec_options {
     enum moec_emit emit;
     const struct moec_binding *bindings;
     int nbindings;
-    const char *kernel; // only this one; NULL: all
+    const char *kernel; // only this one, NAME or NAME.VARIANT; NULL: all
     const char *ptxas, *lld; // NULL: $MOE_PTXAS, $MOE_LLD, PATH, the usual places
     const char *stop_after; // stage name: nothing after it is run, and no code is made
     const char *skip;       // an optional pass: "fold"

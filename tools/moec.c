@@ -16,7 +16,7 @@ static const char help[] =
     "  --arch=A            sm_80, sm_90a, sm_100a, gfx942, gfx950 (--list-archs)\n"
     "  --emit=KIND         image (default), ptx, cubin, hsaco, asm, llvm, mlir, tile\n"
     "  -D NAME=VALUE       fix a dimension (-D H=4096) or a type alias (-D act=f16)\n"
-    "  --kernel=K          only this kernel\n"
+    "  --kernel=K[.VARIANT] only this kernel\n"
     "  --ptxas=P --lld=P   the assembler and linker to run (else $MOE_PTXAS, $MOE_LLD, PATH)\n"
     "  --ptx-only          image for NVIDIA with PTX instead of a cubin: the driver compiles it at load\n"
     "  --bitcode           image with LLVM bitcode, for simulation\n"

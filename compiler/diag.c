@@ -50,6 +50,8 @@ void warning(struct ctx *c, struct loc at, const char *fmt, ...)
 void note(struct ctx *c, struct loc at, const char *fmt, ...)
 {
     va_list ap;
+    if (c->errors > DIAG_MAX)
+        return; // of an error that was not added
     va_start(ap, fmt);
     add(c, SEV_NOTE, at, fmt, ap);
     va_end(ap);
@@ -72,18 +74,51 @@ static const char *source_line(const struct ctx *c, int line, size_t *len)
     return p;
 }
 
-static void put_clean(struct text *out, const char *s, size_t n) // control bytes would spoil the caret and the terminal
+static bool tail_byte(char ch) // of a character of several bytes
 {
-    for (size_t i = 0; i < n; i++) {
-        char ch = s[i] == '\t' || (unsigned char)s[i] < 32 || s[i] == 127 ? ' ' : s[i];
+    return ((unsigned char)ch & 0xC0) == 0x80;
+}
+
+// Bytes of the well-formed UTF-8 character at s; 0 if it is none.
+static size_t utf8_len(const char *s, size_t n)
+{
+    unsigned char ch = (unsigned char)*s;
+    size_t len = ch < 0x80 ? 1 : ch >= 0xC2 && ch < 0xE0 ? 2 : ch >= 0xE0 && ch < 0xF0 ? 3 : ch >= 0xF0 && ch < 0xF5 ? 4 : 0;
+    if (!len || len > n)
+        return 0;
+    for (size_t i = 1; i < len; i++)
+        if (!tail_byte(s[i]))
+            return 0;
+    return len;
+}
+
+// Bytes from..to of a line; control bytes and rubbish would spoil the caret and the terminal.
+static void put_clean(struct text *out, const char *s, size_t n)
+{
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_len(s + i, n - i);
+        if (len == 1 && ((unsigned char)s[i] < 32 || s[i] == 127))
+            text_put(out, " ", 1);
+        else
+            text_put(out, len ? s + i : "?", len ? len : 1);
+        i += len ? len : 1;
+    }
+}
+
+// As many of `ch` as put_clean writes characters for these bytes.
+static void put_run(struct text *out, const char *s, size_t n, char ch)
+{
+    for (size_t i = 0; i < n;) {
+        size_t len = utf8_len(s + i, n - i);
         text_put(out, &ch, 1);
+        i += len ? len : 1;
     }
 }
 
 void diag_format(const struct ctx *c, const struct diag *d, struct text *out)
 {
     static const char *const names[] = { "error", "warning", "note" };
-    size_t n = 0;
+    size_t n = 0, width = d->loc.len > 0 ? (size_t)d->loc.len : 1;
     if (d->loc.line > 0)
         text_printf(out, "%s:%d:%d: ", c->file, d->loc.line, d->loc.col);
     else
@@ -93,16 +128,21 @@ void diag_format(const struct ctx *c, const struct diag *d, struct text *out)
     if (!line)
         return;
     // A very long line is shown around the place only.
-    size_t col = (size_t)(d->loc.col > 0 ? d->loc.col - 1 : 0), from = col > 160 ? col - 80 : 0;
-    if (from > n)
-        from = n;
-    size_t shown = n - from > 240 ? 240 : n - from;
-    put_clean(out, line + from, shown);
+    size_t col = (size_t)(d->loc.col > 0 ? d->loc.col - 1 : 0), from;
+    col = col > n ? n : col;
+    from = col > 160 ? col - 80 : 0;
+    size_t to = n - from > 240 ? from + 240 : n;
+    while (from > 0 && from < n && tail_byte(line[from]))
+        from--;
+    while (to < n && tail_byte(line[to]))
+        to++;
+    put_clean(out, line + from, to - from);
     text_put(out, "\n", 1);
-    for (size_t i = from; i < col; i++)
-        text_put(out, " ", 1);
+    put_run(out, line + from, col - from, ' ');
     text_put(out, "^", 1);
-    for (int i = 1; i < d->loc.len && col + (size_t)i < from + shown; i++)
-        text_put(out, "~", 1);
+    struct text marks = { .arena = c->arena };
+    put_run(&marks, line + col, width > to - col ? to - col : width, '~');
+    if (marks.n > 1)
+        text_put(out, marks.s + 1, marks.n - 1);
     text_put(out, "\n", 1);
 }

@@ -1,15 +1,22 @@
 // DSL text -> tokens. Any bytes are accepted: what is no token is reported and skipped. Newlines are tokens, except
 // inside () and [], after an operator, ',' or '{', and when nothing stands on the line.
+//
+// What people bring along from other languages (&&, /* */, 0x10, strings) is recognised, told and read past, so that
+// one slip gives one error.
 #include "ast.h"
 
 #include <errno.h>
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
+
+enum { SOURCE_MAX = 16 << 20 }; // lines, columns and token numbers are int
 
 struct lexer {
     struct ctx *c;
     const char *p, *end, *line_start;
     int line, depth;          // depth: open () and []
+    struct loc line_end;      // of the line before
     VEC(struct token) out;
     struct text doc;          // comment lines since the last token
     int doc_line;             // line of the last of them
@@ -66,21 +73,29 @@ static void newline(struct lexer *l)
         push(l, TK_NEWLINE, l->p, 1);
     if (l->doc.n && l->doc_line != l->line)
         l->doc.n = 0; // a blank line ends a comment's hold
+    l->line_end = here(l, l->p, 1);
     l->p++;
     l->line++;
     l->line_start = l->p;
 }
 
+static const char *line_end(const struct lexer *l)
+{
+    const char *e = memchr(l->p, '\n', (size_t)(l->end - l->p));
+    return e ? e : l->end;
+}
+
 static void comment(struct lexer *l)
 {
-    const char *s = l->p + 2, *e = memchr(s, '\n', (size_t)(l->end - s));
+    const char *s = l->p + 2, *e = line_end(l);
     bool alone = true;
-    e = e ? e : l->end;
     for (const char *q = l->line_start; q < l->p; q++)
         alone &= *q == ' ' || *q == '\t';
     l->p = e;
     if (!alone)
         return;
+    const char *nul = memchr(s, 0, (size_t)(e - s));
+    e = nul ? nul : e; // docs are C strings
     if (s < e && *s == ' ')
         s++;
     while (e > s && (e[-1] == ' ' || e[-1] == '\t' || e[-1] == '\r'))
@@ -97,98 +112,170 @@ static void comment(struct lexer *l)
     l->doc_line = l->line;
 }
 
-static void number(struct lexer *l)
+static const char *digits(const struct lexer *l, const char *q)
 {
-    const char *s = l->p, *q = s;
-    bool real = false;
     while (q < l->end && digit(*q))
         q++;
-    if (q + 1 < l->end && *q == '.' && digit(q[1])) {
-        real = true;
-        for (q++; q < l->end && digit(*q); q++)
-            ;
-    } else if (q < l->end && *q == '.') {
-        real = true;
-        q++;
-    }
+    return q;
+}
+
+// The end of the number at q; *real: it has a point or an exponent.
+static const char *number_end(const struct lexer *l, const char *q, bool *real)
+{
+    q = digits(l, q);
+    *real = q < l->end && *q == '.';
+    if (*real)
+        q = digits(l, q + 1);
     if (q < l->end && (*q == 'e' || *q == 'E')) {
         const char *x = q + 1;
         if (x < l->end && (*x == '+' || *x == '-'))
             x++;
         if (x < l->end && digit(*x)) {
-            real = true;
-            for (q = x; q < l->end && digit(*q); q++)
-                ;
+            *real = true;
+            q = digits(l, x);
         }
     }
-    if (!real && q + 1 < l->end && *q == 'x' && digit(q[1])) { // 2x4: a number, 'x', a number
-        l->p = q;
-        struct token *t = push(l, TK_INT, s, (size_t)(q - s));
-        errno = 0;
-        t->ival = strtoll(t->s, NULL, 10);
-        if (errno == ERANGE)
-            error(l->c, t->loc, "integer %s does not fit in 63 bits", t->s);
+    return q;
+}
+
+static void int_value(struct lexer *l, struct token *t)
+{
+    errno = 0;
+    t->ival = strtoll(t->s, NULL, 10);
+    if (errno == ERANGE)
+        error(l->c, t->loc, "integer %.40s%s does not fit in 63 bits", t->s, strlen(t->s) > 40 ? "..." : "");
+}
+
+// A name. One that starts a statement, first on its line, ends what () and [] left open: the parser then sees the end
+// of the line that went wrong.
+static void name(struct lexer *l)
+{
+    static const char *const words[] = { "let", "var", "for", "parallel", "if", "else", "kernel", "schedule" };
+    const char *s = l->p;
+    while (l->p < l->end && (name_start(*l->p) || digit(*l->p)))
+        l->p++;
+    size_t n = (size_t)(l->p - s);
+    for (size_t i = 0; l->depth && l->out.v[l->out.n - 1].loc.line < l->line && i < COUNTOF(words); i++)
+        if (n == strlen(words[i]) && !memcmp(s, words[i], n)) {
+            struct token end = { .kind = TK_NEWLINE, .loc = l->line_end, .s = "\n" };
+            VEC_PUSH(l->c->arena, &l->out, end);
+            l->depth = 0;
+        }
+    push(l, TK_NAME, s, n);
+}
+
+static void number(struct lexer *l)
+{
+    const char *s = l->p, *tail;
+    bool real, zero_x;
+    l->p = tail = number_end(l, s, &real);
+    zero_x = tail == s + 1 && *s == '0' && tail < l->end && (*tail == 'x' || *tail == 'X');
+    if (!real && !zero_x && tail + 1 < l->end && *tail == 'x' && digit(tail[1])) { // 2x4: a number, 'x', a number
+        int_value(l, push(l, TK_INT, s, (size_t)(tail - s)));
         push(l, TK_PUNCT, l->p++, 1);
         return;
     }
-    const char *tail = q;
-    while (q < l->end && (name_start(*q) || digit(*q)))
-        q++;
-    struct token *t = push(l, real ? TK_FLOAT : TK_INT, s, (size_t)(q - s));
-    l->p = q;
-    if (tail != q) {
-        error(l->c, t->loc, "'%s' is neither a number nor a name", t->s);
+    while (l->p < l->end && (name_start(*l->p) || digit(*l->p)))
+        l->p++;
+    struct token *t = push(l, real ? TK_FLOAT : TK_INT, s, (size_t)(l->p - s));
+    if (zero_x) {
+        error(l->c, t->loc, "'%.40s': numbers are written in decimal", t->s);
+    } else if (tail != l->p) {
+        error(l->c, t->loc, "'%.40s' is neither a number nor a name", t->s);
+    } else if (!real) {
+        int_value(l, t);
+    } else if ((t->fval = strtod(t->s, NULL)) > DBL_MAX) {
+        error(l->c, t->loc, "number %.40s is larger than any f64", t->s);
+        t->fval = 0;
+    }
+}
+
+// What other languages have: reported and read past. False if it is none of these.
+static bool foreign(struct lexer *l)
+{
+    const char *s = l->p, *e;
+    char two[3] = { *s, s + 1 < l->end ? s[1] : 0, 0 };
+    if (!strcmp(two, "&&") || !strcmp(two, "||")) {
+        error(l->c, here(l, s, 2), "'%s' is not an operator: write '%c'", two, *s);
+        push(l, TK_PUNCT, s, 1);
+        l->p += 2;
+        return true;
+    }
+    if (!strcmp(two, "/*") || *s == '#') {
+        error(l->c, here(l, s, *s == '#' ? 1 : 2), "comments start with '//' and end with the line");
+        e = *s == '#' ? NULL : memmem(s, (size_t)(l->end - s), "*/", 2);
+        for (l->p = e ? e + 2 : line_end(l), e = s; e < l->p; e++)
+            if (*e == '\n') {
+                l->line++;
+                l->line_start = e + 1;
+            }
+        return true;
+    }
+    if (*s == '"' || *s == '\'') {
+        e = memchr(s + 1, *s, (size_t)(line_end(l) - s - 1));
+        l->p = e ? e + 1 : line_end(l);
+        error(l->c, here(l, s, (size_t)(l->p - s)), "there are no strings in this language");
+        push(l, TK_INT, s, (size_t)(l->p - s)); // in its place
+        return true;
+    }
+    return false;
+}
+
+// A run of bytes that are no ASCII, or one other byte that starts no token.
+static void rubbish(struct lexer *l)
+{
+    const char *s = l->p;
+    unsigned char ch = (unsigned char)*s;
+    while (l->p < l->end && (unsigned char)*l->p >= 0x80)
+        l->p++;
+    if (ch >= 0x80) {
+        error(l->c, here(l, s, (size_t)(l->p - s)), "only comments may have characters outside ASCII");
         return;
     }
-    errno = 0;
-    if (real)
-        t->fval = strtod(t->s, NULL);
+    if (ch < 32 || ch == 127)
+        error(l->c, here(l, s, 1), "unexpected byte 0x%02x", ch);
     else
-        t->ival = strtoll(t->s, NULL, 10);
-    if (errno == ERANGE && !real)
-        error(l->c, t->loc, "integer %s does not fit in 63 bits", t->s);
-    else if (real && t->fval > 1.7976931348623157e308)
-        error(l->c, t->loc, "number %s is larger than any f64", t->s);
+        error(l->c, here(l, s, 1), "unexpected character '%c'", ch);
+    l->p++;
 }
 
 static void punctuation(struct lexer *l)
 {
-    static const char *const two[] = { "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=", "->" };
+    static const char *const two[] = { "==", "!=", "<=", ">=", "<<", ">>", "+=", "-=", "*=" };
     const char *s = l->p;
+    if (foreign(l))
+        return;
     for (size_t i = 0; i < COUNTOF(two); i++)
         if (l->end - s >= 2 && !memcmp(s, two[i], 2)) {
             push(l, TK_PUNCT, s, 2);
             l->p += 2;
             return;
         }
-    if (*s && strchr("()[]{},;:=+-*/%&|^<>!~@.", *s)) {
-        if (*s == '(' || *s == '[')
-            l->depth++;
-        else if ((*s == ')' || *s == ']') && l->depth)
-            l->depth--;
-        else if (*s == '{' || *s == '}')
-            l->depth = 0; // an unclosed bracket must not swallow the rest of the file
-        push(l, TK_PUNCT, s, 1);
-        l->p++;
+    if (!*s || !strchr("()[]{},;:=+-*/%&|^<>!~@.", *s)) {
+        rubbish(l);
         return;
     }
-    size_t n = 1; // report a run of bytes of one UTF-8 character, or of rubbish, once
-    while (s + n < l->end && ((unsigned char)s[n] & 0xC0) == 0x80)
-        n++;
-    if ((unsigned char)*s >= 0x80)
-        error(l->c, here(l, s, n), "only comments may have characters outside ASCII");
-    else if ((unsigned char)*s < 32 || *s == 127)
-        error(l->c, here(l, s, n), "unexpected byte 0x%02x", (unsigned char)*s);
-    else
-        error(l->c, here(l, s, n), "unexpected character '%c'", *s);
-    l->p += n;
+    if (*s == '(' || *s == '[')
+        l->depth++;
+    else if ((*s == ')' || *s == ']') && l->depth)
+        l->depth--;
+    else if (*s == '{' || *s == '}')
+        l->depth = 0; // an unclosed bracket must not swallow the rest of the file
+    push(l, TK_PUNCT, s, 1);
+    l->p++;
 }
 
 struct token *lex(struct ctx *c, int *n)
 {
     struct lexer l = { .c = c, .p = c->src, .end = c->src + c->src_len, .line_start = c->src, .line = 1 };
     l.doc.arena = c->arena;
-    while (l.p < l.end) {
+    if (c->src_len > SOURCE_MAX) {
+        error(c, (struct loc){ 0 }, "the file is larger than %d MiB", SOURCE_MAX >> 20);
+        l.end = l.p;
+    }
+    if (l.end - l.p >= 3 && !memcmp(l.p, "\xEF\xBB\xBF", 3)) // a byte order mark
+        l.p += 3;
+    while (l.p < l.end && c->errors <= DIAG_MAX) {
         char ch = *l.p;
         if (ch == '\n') {
             newline(&l);
@@ -197,10 +284,7 @@ struct token *lex(struct ctx *c, int *n)
         } else if (ch == '/' && l.p + 1 < l.end && l.p[1] == '/') {
             comment(&l);
         } else if (name_start(ch)) {
-            const char *s = l.p;
-            while (l.p < l.end && (name_start(*l.p) || digit(*l.p)))
-                l.p++;
-            push(&l, TK_NAME, s, (size_t)(l.p - s));
+            name(&l);
         } else if (digit(ch)) {
             number(&l);
         } else {
@@ -216,6 +300,6 @@ void dump_tokens(struct text *out, const struct token *t, int n)
 {
     static const char *const kinds[] = { "end", "name", "int", "float", "punct", "newline" };
     for (int i = 0; i < n; i++)
-        text_printf(out, "%d:%d %s %s\n", t[i].loc.line, t[i].loc.col, kinds[t[i].kind],
-                    t[i].kind == TK_NEWLINE ? "" : t[i].s);
+        text_printf(out, "%d:%d %s%s%s\n", t[i].loc.line, t[i].loc.col, kinds[t[i].kind],
+                    t[i].kind == TK_NEWLINE || t[i].kind == TK_END ? "" : " ", t[i].kind == TK_NEWLINE ? "" : t[i].s);
 }

@@ -1,16 +1,22 @@
 // Tokens -> syntax tree, by recursive descent. Every error names what was expected; after one, parsing goes on at the
 // next statement or top-level keyword. Never fails: what could not be read is simply not in the tree.
+//
+// Depths are limited (DEPTH_MAX, HEIGHT_MAX): everything that walks the tree later does so by recursion.
 #include "ast.h"
 
 #include <string.h>
 
-enum { DEPTH_MAX = 200 };
+enum { DEPTH_MAX = 200, HEIGHT_MAX = 400 };
 
 struct parser {
     struct ctx *c;
     const struct token *t;
-    int at, n, depth;
-    bool panic; // an error was reported; quiet until the parser is in step again
+    int at, n;
+    int depth;            // of blocks and expressions around this place
+    int height;           // of the expression read last
+    int told;             // token of the last error: no second one there
+    struct diag **after;  // end of the lexer's diagnostics
+    bool panic;           // an error was reported; quiet until the parser is in step again
 };
 
 static struct node *block(struct parser *p);
@@ -33,6 +39,22 @@ static bool is(const struct token *t, const char *s)
     return (t->kind == TK_PUNCT || t->kind == TK_NAME) && !strcmp(t->s, s);
 }
 
+static bool is_one_of(const struct token *t, const char *const *words) // ends with NULL
+{
+    for (; *words; words++)
+        if (is(t, *words))
+            return true;
+    return false;
+}
+
+// Words that name nothing else. The others (type, out, tile, each, at, role, shared, layout ...) are known by their place.
+static bool keyword(const struct token *t)
+{
+    static const char *const words[] = { "kernel", "schedule", "let", "var", "for", "parallel", "in", "if", "else",
+                                         "require", "true", "false", NULL };
+    return t->kind == TK_NAME && is_one_of(t, words);
+}
+
 static const struct token *next(struct parser *p)
 {
     const struct token *t = peek(p);
@@ -49,20 +71,38 @@ static bool accept(struct parser *p, const char *s)
     return true;
 }
 
+static void skip_newlines(struct parser *p)
+{
+    while (peek(p)->kind == TK_NEWLINE || is(peek(p), ";"))
+        next(p);
+}
+
+// ---- errors ------------------------------------------------------------------------------------------------------
+
+// Starts the panic. False if an error here would only be a consequence of one that was reported.
+static bool complain(struct parser *p)
+{
+    bool ok = !p->panic && p->told != p->at;
+    for (const struct diag *d = p->c->diags; ok && d && d != *p->after; d = d->next)
+        ok = d->loc.line != peek(p)->loc.line; // the lexer dropped something on this line
+    p->panic = true;
+    p->told = p->at;
+    return ok;
+}
+
 static const char *shown(struct parser *p, const struct token *t)
 {
     if (t->kind == TK_END)
         return "the end of the file";
     if (t->kind == TK_NEWLINE)
         return "the end of the line";
-    return arena_printf(p->c->arena, "'%.40s'", t->s);
+    return arena_printf(p->c->arena, keyword(t) ? "the keyword '%.40s'" : "'%.40s'", t->s);
 }
 
 static void expected(struct parser *p, const char *what)
 {
-    if (!p->panic)
+    if (complain(p))
         error(p->c, peek(p)->loc, "expected %s, found %s", what, shown(p, peek(p)));
-    p->panic = true;
 }
 
 static bool expect(struct parser *p, const char *s, const char *what)
@@ -73,10 +113,34 @@ static bool expect(struct parser *p, const char *s, const char *what)
     return false;
 }
 
-static void skip_newlines(struct parser *p)
+// Is a the word b with one letter wrong, missing or too much, or two swapped?
+static bool slip(const char *a, const char *b)
 {
-    while (peek(p)->kind == TK_NEWLINE || is(peek(p), ";"))
-        next(p);
+    while (*a && *a == *b)
+        a++, b++;
+    if (!*a || !*b)
+        return *a ? !a[1] : *b && !b[1];
+    return !strcmp(a + 1, b + 1) || !strcmp(a + 1, b) || !strcmp(a, b + 1) ||
+           (a[0] == b[1] && a[1] == b[0] && !strcmp(a + 2, b + 2));
+}
+
+// "; did you mean 'let'?" if the token is nearly one of the words; else "".
+static const char *guess(struct parser *p, const struct token *t, const char *const *words)
+{
+    for (; t->kind == TK_NAME && *words; words++)
+        if (slip(t->s, *words))
+            return arena_printf(p->c->arena, "; did you mean '%s'?", *words);
+    return "";
+}
+
+// Does a declaration start here: a keyword that no statement has, first on its line?
+static bool declaration_here(const struct parser *p)
+{
+    const struct token *t = peek(p);
+    if (p->at && p->t[p->at - 1].loc.line == t->loc.line)
+        return false;
+    return is(t, "kernel") || is(t, "schedule") ||
+           (is(t, "type") && ahead(p, 1)->kind == TK_NAME && is(ahead(p, 2), "="));
 }
 
 // ---- nodes -------------------------------------------------------------------------------------------------------
@@ -106,7 +170,7 @@ static void add(struct parser *p, struct node *n, struct node *kid)
 
 static struct node *name_node(struct parser *p, const char *what)
 {
-    if (peek(p)->kind != TK_NAME) {
+    if (peek(p)->kind != TK_NAME || keyword(peek(p))) {
         expected(p, what);
         return NULL;
     }
@@ -147,18 +211,26 @@ static int64_t an_int(struct parser *p, const char *what)
 
 // ---- expressions -------------------------------------------------------------------------------------------------
 
+// Every call is followed by p->depth--.
 static bool deeper(struct parser *p)
 {
     if (++p->depth <= DEPTH_MAX)
         return true;
-    if (!p->panic)
+    if (complain(p))
         error(p->c, peek(p)->loc, "nested too deeply (more than %d levels)", DEPTH_MAX);
-    p->panic = true;
     return false;
+}
+
+static void higher(struct parser *p, const struct node *n, int height)
+{
+    p->height = height + 1;
+    if (p->height > HEIGHT_MAX && complain(p))
+        error(p->c, n->loc, "the expression is too large (more than %d levels): split it with 'let'", HEIGHT_MAX);
 }
 
 static void arguments(struct parser *p, struct node *n, const char *close, const char *what)
 {
+    int height = 0;
     if (!is(peek(p), close))
         do {
             if (is(peek(p), close)) {
@@ -166,14 +238,17 @@ static void arguments(struct parser *p, struct node *n, const char *close, const
                 break;
             }
             add(p, n, expr(p));
+            height = p->height > height ? p->height : height;
         } while (!p->panic && accept(p, ","));
-    expect(p, close, arena_printf(p->c->arena, "'%s' to close the %s of '%s'", close, what, n->name));
+    expect(p, close, arena_printf(p->c->arena, "'%s' to close the %s of '%.40s'", close, what, n->name));
+    higher(p, n, height);
 }
 
 static struct node *primary(struct parser *p)
 {
     const struct token *t = peek(p);
     struct node *n;
+    p->height = 1;
     if (t->kind == TK_INT || t->kind == TK_FLOAT) {
         next(p);
         n = make(p, t->kind == TK_INT ? N_INT : N_FLOAT, t->loc);
@@ -181,7 +256,7 @@ static struct node *primary(struct parser *p)
         n->fvalue = t->fval;
         return n;
     }
-    if (t->kind == TK_NAME) {
+    if (t->kind == TK_NAME && (!keyword(t) || is(t, "true") || is(t, "false"))) {
         next(p);
         n = make(p, N_NAME, t->loc);
         n->name = t->s;
@@ -206,18 +281,19 @@ static struct node *primary(struct parser *p)
 static struct node *unary(struct parser *p)
 {
     const struct token *t = peek(p);
-    struct node *n = NULL;
+    struct node *n = NULL, *x;
     if (!deeper(p))
         return p->depth--, NULL;
     if (is(t, "-") || is(t, "!") || is(t, "~")) {
         next(p);
         n = make(p, N_UNARY, t->loc);
         n->name = t->s;
-        struct node *x = unary(p);
-        if (x)
+        if ((x = unary(p)) != NULL) {
             add(p, n, x);
-        else
+            higher(p, n, p->height);
+        } else {
             n = NULL;
+        }
     } else {
         n = primary(p);
     }
@@ -230,31 +306,25 @@ static const char *const levels[][7] = {
 };
 enum { LEVELS = COUNTOF(levels), COMPARISONS = 3 };
 
-static bool at_level(const struct token *t, int level)
-{
-    for (int i = 0; i < 7 && levels[level][i]; i++)
-        if (t->kind == TK_PUNCT && is(t, levels[level][i]))
-            return true;
-    return false;
-}
-
 static struct node *binary(struct parser *p, int level)
 {
     if (level == LEVELS)
         return unary(p);
     struct node *a = binary(p, level + 1);
-    for (int count = 0; a && !p->panic && at_level(peek(p), level); count++) {
-        const struct token *t = next(p);
-        if (level == COMPARISONS && count && !p->panic) {
-            error(p->c, t->loc, "comparisons do not chain: write (a %s b) & (b %s c)", t->s, t->s);
-            p->panic = true;
+    for (int count = 0; a && !p->panic && is_one_of(peek(p), levels[level]); count++) {
+        if (level == COMPARISONS && count && complain(p)) {
+            error(p->c, peek(p)->loc, "comparisons do not chain: write (a %s b) & (b %s c)", a->name, peek(p)->s);
+            return NULL;
         }
+        const struct token *t = next(p);
+        int height = p->height;
         struct node *n = make(p, N_BINARY, t->loc), *b = binary(p, level + 1);
         if (!b)
             return NULL;
         n->name = t->s;
         add(p, n, a);
         add(p, n, b);
+        higher(p, n, p->height > height ? p->height : height);
         a = n;
     }
     return a;
@@ -262,11 +332,7 @@ static struct node *binary(struct parser *p, int level)
 
 static struct node *expr(struct parser *p)
 {
-    struct node *n = NULL;
-    if (deeper(p))
-        n = binary(p, 0);
-    p->depth--;
-    return n;
+    return binary(p, 0);
 }
 
 // ---- annotations, types ------------------------------------------------------------------------------------------
@@ -294,9 +360,11 @@ static void annotations(struct parser *p, struct node *n)
     n->nannots = v.n;
 }
 
-static struct node *type(struct parser *p)
+static struct node *type(struct parser *p, bool map)
 {
     struct node *n = make(p, N_TYPE, peek(p)->loc);
+    if (!map && is(peek(p), "tile_map") && complain(p))
+        error(p->c, peek(p)->loc, "only a parameter can be a tile_map");
     n->name = a_name(p, "a type");
     if (!p->panic && accept(p, "[")) {
         if (!strcmp(n->name, "tile_map"))
@@ -324,9 +392,16 @@ static struct node *clause(struct parser *p)
     } else {
         n->name = a_name(p, "a name before 'in'");
     }
-    expect(p, "in", "'in'");
-    if (!p->panic)
-        add(p, n, primary(p));
+    expect(p, "in", arena_printf(p->c->arena, "'in' after '%.40s'", n->name2 ? ")" : n->name));
+    if (p->panic)
+        return n;
+    const struct token *t = peek(p);
+    struct node *source = t->kind == TK_NAME && !keyword(t) ? primary(p) : NULL;
+    if (!source || source->kind == N_SUBSCRIPT) {
+        p->at = (int)(t - p->t);
+        expected(p, "tile(...), each(...) or a tile map after 'in'");
+    }
+    add(p, n, source);
     annotations(p, n);
     return n;
 }
@@ -337,8 +412,8 @@ static struct node *loop(struct parser *p, enum node_kind kind)
     do
         add(p, n, clause(p));
     while (!p->panic && kind == N_PARALLEL && accept(p, ","));
-    if (!p->panic)
-        annotations(p, n);
+    if (is(peek(p), ",") && complain(p))
+        error(p->c, peek(p)->loc, "'for' has one axis: write another 'for' inside (only 'parallel' takes several)");
     add(p, n, block(p));
     return n;
 }
@@ -349,6 +424,8 @@ static struct node *conditional(struct parser *p)
     if (!deeper(p))
         return p->depth--, n;
     add(p, n, expr(p));
+    if (is(peek(p), "=") && complain(p))
+        error(p->c, peek(p)->loc, "'=' assigns; a comparison is written '=='");
     add(p, n, block(p));
     int mark = p->at;
     while (peek(p)->kind == TK_NEWLINE)
@@ -415,8 +492,8 @@ static struct node *let(struct parser *p)
     n->loc = peek(p)->loc;
     n->name = a_name(p, "a name after 'let'");
     if (!p->panic && accept(p, ":"))
-        add(p, n, type(p));
-    expect(p, "=", "'='");
+        add(p, n, type(p, false));
+    expect(p, "=", "'=' and the value");
     if (!p->panic)
         add(p, n, expr(p));
     annotations(p, n);
@@ -431,7 +508,7 @@ static struct node *var(struct parser *p)
     while (!p->panic && accept(p, ","));
     expect(p, ":", "':' and the type of the variable");
     if (!p->panic)
-        add(p, n, type(p));
+        add(p, n, type(p, false));
     expect(p, "=", "'=' and the variable's first value");
     if (!p->panic)
         add(p, n, expr(p));
@@ -439,29 +516,52 @@ static struct node *var(struct parser *p)
     return n;
 }
 
+static const char *const statement_words[] = { "let", "var", "for", "parallel", "role", "shared", NULL };
+static const char *const assign_ops[] = { "=", "+=", "-=", "*=", NULL };
+
+// No assignment operator stands after the target.
+static void no_statement(struct parser *p, const struct token *first, const struct node *target)
+{
+    const char *meant = guess(p, first, statement_words);
+    bool layout = is(first, "layout");
+    if (target->kind == N_NAME && peek(p)->kind == TK_NAME && (*meant || layout)) {
+        if (complain(p))
+            error(p->c, first->loc, layout ? "layouts stand at the start of the kernel's body, before its statements%s"
+                                           : "expected a statement%s", layout ? "" : meant);
+        return;
+    }
+    expected(p, arena_printf(p->c->arena, "'=', '+=', '-=' or '*=' after '%.40s%s'", target->name,
+                             target->kind == N_SUBSCRIPT ? "[...]" : ""));
+}
+
 static struct node *assignment(struct parser *p)
 {
     const struct token *t = peek(p);
-    struct node *target = primary(p), *n;
+    struct node *target, *n;
+    if (t->kind != TK_NAME || keyword(t)) {
+        bool operator = t->kind == TK_PUNCT && strchr("+-*/%&|^<>=!", t->s[0]);
+        expected(p, operator ? "a statement (a line is continued after an operator, not before it)" : "a statement");
+        return NULL;
+    }
+    target = primary(p);
     if (!target || p->panic)
         return NULL;
-    const struct token *o = peek(p);
+    bool assigns = is_one_of(peek(p), assign_ops);
     if (target->kind == N_CALL) {
         n = make(p, N_EXPR, t->loc);
         add(p, n, target);
+        if (assigns && complain(p))
+            error(p->c, t->loc, "a call cannot be assigned to: expected a variable or a place in a buffer");
         annotations(p, n);
         return n;
     }
-    bool compound = is(o, "+=") || is(o, "-=") || is(o, "*=");
-    if (!compound && !is(o, "=")) {
-        expected(p, "'=', '+=', '-=' or '*=' after the target of an assignment");
+    if (!assigns) {
+        no_statement(p, t, target);
         return NULL;
     }
-    if (target->kind != N_NAME && target->kind != N_SUBSCRIPT)
-        error(p->c, t->loc, "cannot assign to this: expected a variable or a tensor element");
-    next(p);
+    const struct token *o = next(p);
     n = make(p, N_ASSIGN, t->loc);
-    n->value = compound ? o->s[0] : 0;
+    n->value = o->s[1] ? o->s[0] : 0;
     add(p, n, target);
     add(p, n, expr(p));
     annotations(p, n);
@@ -471,6 +571,7 @@ static struct node *assignment(struct parser *p)
 static struct node *statement(struct parser *p)
 {
     const struct token *t = peek(p);
+    bool named = ahead(p, 1)->kind == TK_NAME;
     if (is(t, "let"))
         return let(p);
     if (is(t, "var"))
@@ -481,20 +582,21 @@ static struct node *statement(struct parser *p)
         return loop(p, N_PARALLEL);
     if (is(t, "if"))
         return conditional(p);
-    if (is(t, "at") && ahead(p, 1)->kind == TK_NAME)
+    if (is(t, "at") && named)
         return at_statement(p);
-    if (is(t, "role") && ahead(p, 1)->kind == TK_NAME)
+    if (is(t, "role") && named)
         return role(p);
-    if (is(t, "shared") && ahead(p, 1)->kind == TK_NAME)
+    if (is(t, "shared") && named)
         return shared(p);
     return assignment(p);
 }
 
-// To the end of the statement that went wrong: its newline or ';', stepping over whole blocks; or before a '}'.
+// To the end of the statement that went wrong: its newline or ';', stepping over whole blocks; or before a '}' or a
+// declaration.
 static void recover(struct parser *p)
 {
     int open = 0;
-    for (; peek(p)->kind != TK_END; next(p)) {
+    for (; peek(p)->kind != TK_END && !declaration_here(p); next(p)) {
         const struct token *t = peek(p);
         if (!open && (t->kind == TK_NEWLINE || is(t, ";") || is(t, "}")))
             break;
@@ -502,31 +604,39 @@ static void recover(struct parser *p)
             open++;
         else if (is(t, "}"))
             open--;
-        else if (!open && p->at && p->t[p->at - 1].kind == TK_NEWLINE &&
-                 (is(t, "kernel") || is(t, "schedule")))
-            break;
     }
     p->panic = false;
 }
 
+static bool block_ends(const struct parser *p)
+{
+    return peek(p)->kind == TK_END || is(peek(p), "}") || declaration_here(p);
+}
+
 static void statements(struct parser *p, struct node *n)
 {
-    for (;;) {
-        skip_newlines(p);
-        if (peek(p)->kind == TK_END || is(peek(p), "}"))
-            return;
+    for (skip_newlines(p); !block_ends(p); skip_newlines(p)) {
         int before = p->at;
         struct node *s = statement(p);
         if (!p->panic)
             add(p, n, s);
         const struct token *t = peek(p);
-        if (!p->panic && t->kind != TK_NEWLINE && t->kind != TK_END && !is(t, ";") && !is(t, "}") &&
-            !(p->at && is(&p->t[p->at - 1], "}")))
+        if (!p->panic && t->kind != TK_NEWLINE && !is(t, ";") && !block_ends(p) && !is(&p->t[p->at - 1], "}"))
             expected(p, "the end of the statement");
         if (p->panic)
             recover(p);
-        if (p->at == before && peek(p)->kind != TK_END && !is(peek(p), "}"))
+        if (p->at == before && !block_ends(p))
             next(p);
+    }
+}
+
+static void close_block(struct parser *p, struct loc open)
+{
+    if (p->panic || accept(p, "}"))
+        return;
+    if (complain(p)) {
+        error(p->c, peek(p)->loc, "expected '}', found %s", shown(p, peek(p)));
+        note(p->c, open, "to close this '{'");
     }
 }
 
@@ -543,10 +653,7 @@ static struct node *block(struct parser *p)
     if (deeper(p))
         statements(p, n);
     p->depth--;
-    if (!p->panic && !accept(p, "}")) {
-        expected(p, "'}'");
-        note(p->c, open, "to close this '{'");
-    }
+    close_block(p, open);
     return n;
 }
 
@@ -560,7 +667,7 @@ static struct node *param(struct parser *p)
     if (is(peek(p), "out") || is(peek(p), "inout"))
         n->flags = is(next(p), "out") ? NF_OUT : NF_INOUT;
     if (!p->panic)
-        add(p, n, type(p));
+        add(p, n, type(p, true));
     return n;
 }
 
@@ -585,46 +692,64 @@ static struct node *distribution(struct parser *p)
     return n;
 }
 
+static void requirements(struct parser *p, struct node *kernel)
+{
+    do {
+        struct node *r = make(p, N_REQUIRE, peek(p)->loc);
+        add(p, r, expr(p));
+        add(p, kernel, r);
+    } while (!p->panic && accept(p, ","));
+}
+
+static void layouts(struct parser *p, struct node *kernel)
+{
+    for (skip_newlines(p); is(peek(p), "layout") && ahead(p, 1)->kind == TK_NAME; skip_newlines(p)) {
+        struct node *d = distribution(p);
+        if (p->panic)
+            recover(p);
+        else
+            add(p, kernel, d);
+    }
+}
+
+// Newlines before `word` do not count.
+static bool on_next_line(struct parser *p, const char *word)
+{
+    int i = 0;
+    while (ahead(p, i)->kind == TK_NEWLINE)
+        i++;
+    if (is(ahead(p, i), word))
+        p->at += i;
+    return is(peek(p), word);
+}
+
 static struct node *kernel(struct parser *p)
 {
     struct node *n = make(p, N_KERNEL, peek(p)->loc);
     n->doc = next(p)->doc;
     n->loc = peek(p)->loc;
     n->name = a_name(p, "the name of the kernel");
-    if (expect(p, "(", "'(' and the parameters of the kernel")) {
+    if (!p->panic && expect(p, "(", "'(' and the parameters of the kernel")) {
         if (!is(peek(p), ")"))
             do
                 add(p, n, param(p));
             while (!p->panic && accept(p, ","));
         expect(p, ")", "')' to close the parameters");
     }
-    while (peek(p)->kind == TK_NEWLINE && (is(ahead(p, 1), "require") || is(ahead(p, 1), "@") || is(ahead(p, 1), "{")))
+    if (!p->panic && on_next_line(p, "require")) {
         next(p);
-    if (!p->panic && accept(p, "require"))
-        do {
-            struct node *r = make(p, N_REQUIRE, peek(p)->loc);
-            add(p, r, expr(p));
-            add(p, n, r);
-        } while (!p->panic && accept(p, ","));
-    while (peek(p)->kind == TK_NEWLINE && (is(ahead(p, 1), "@") || is(ahead(p, 1), "{")))
-        next(p);
-    annotations(p, n);
+        requirements(p, n);
+    }
+    if (on_next_line(p, "@"))
+        annotations(p, n);
+    on_next_line(p, "{");
     struct node *b = make(p, N_BLOCK, peek(p)->loc);
     struct loc open = peek(p)->loc;
     if (p->panic || !expect(p, "{", "'{' and the body of the kernel"))
         return n;
-    skip_newlines(p);
-    while (is(peek(p), "layout") && ahead(p, 1)->kind == TK_NAME) {
-        add(p, n, distribution(p));
-        if (p->panic)
-            recover(p);
-        skip_newlines(p);
-    }
+    layouts(p, n);
     statements(p, b);
-    if (!accept(p, "}")) {
-        expected(p, "'}'");
-        note(p->c, open, "to close this '{'");
-    }
+    close_block(p, open);
     add(p, n, b);
     return n;
 }
@@ -640,10 +765,13 @@ static struct node *item(struct parser *p)
         n->name2 = next(p)->s;
     if (peek(p)->kind == TK_INT) {
         n->value = next(p)->ival;
-        if (accept(p, "x"))
+        if (peek(p)->kind == TK_PUNCT && accept(p, "x"))
             n->value2 = an_int(p, "a number after 'x'");
-        if (!p->panic && accept(p, "+"))
-            n->flags = (int)an_int(p, "a number of warps after '+'");
+        if (!p->panic && accept(p, "+")) {
+            int64_t more = peek(p)->ival;
+            n->flags = more < INT16_MAX ? (int)more : INT16_MAX;
+            an_int(p, "a number of warps after '+'");
+        }
     }
     return n;
 }
@@ -661,7 +789,7 @@ static struct node *schedule_block(struct parser *p)
             add(p, n, name_node(p, "an arch"));
         while (!p->panic && accept(p, ","));
     expect(p, "{", "'{' and the schedule's items");
-    for (skip_newlines(p); !p->panic && !is(peek(p), "}") && peek(p)->kind != TK_END; skip_newlines(p))
+    for (skip_newlines(p); !p->panic && !block_ends(p); skip_newlines(p))
         add(p, n, item(p));
     expect(p, "}", "'}' to close the schedule");
     return n;
@@ -679,28 +807,57 @@ static struct node *typedef_line(struct parser *p)
     return n;
 }
 
+// The diagnostics of lexer and parser in the order of the source; notes stay behind their error.
+static void merge(struct ctx *c, struct diag **after)
+{
+    struct diag *a = c->diags, *b = *after, **out = &c->diags;
+    if (after == &c->diags || !b)
+        return;
+    *after = NULL;
+    while (a || b) {
+        bool first = a && (!b || a->loc.line < b->loc.line || (a->loc.line == b->loc.line && a->loc.col <= b->loc.col));
+        struct diag **from = first ? &a : &b;
+        do {
+            *out = *from;
+            out = &(*out)->next;
+            *from = *out;
+        } while (*from && (*from)->sev == SEV_NOTE);
+    }
+    *out = NULL;
+    c->diag_tail = out;
+}
+
+static struct node *declaration(struct parser *p)
+{
+    static const char *const words[] = { "kernel", "schedule", "type", NULL };
+    const struct token *t = peek(p);
+    if (is(t, "kernel"))
+        return kernel(p);
+    if (is(t, "schedule"))
+        return schedule_block(p);
+    if (is(t, "type"))
+        return typedef_line(p);
+    if (complain(p))
+        error(p->c, t->loc, "expected 'kernel', 'schedule' or 'type', found %s%s", shown(p, t), guess(p, t, words));
+    return NULL;
+}
+
 struct node *parse(struct ctx *c, const struct token *t, int n)
 {
-    struct parser p = { .c = c, .t = t, .n = n };
+    struct parser p = { .c = c, .t = t, .n = n, .told = -1 };
     struct node *file = make(&p, N_FILE, (struct loc){ 1, 1, 0 });
+    p.after = c->diags ? c->diag_tail : &c->diags;
     for (skip_newlines(&p); peek(&p)->kind != TK_END; skip_newlines(&p)) {
         int before = p.at;
-        struct node *d = NULL;
-        if (is(peek(&p), "kernel"))
-            d = kernel(&p);
-        else if (is(peek(&p), "schedule"))
-            d = schedule_block(&p);
-        else if (is(peek(&p), "type"))
-            d = typedef_line(&p);
-        else
-            expected(&p, "'kernel', 'schedule' or 'type'");
+        struct node *d = declaration(&p);
         if (d && !p.panic)
             add(&p, file, d);
-        if (p.panic) { // to the next declaration
-            while (peek(&p)->kind != TK_END && (p.at == before || !(is(peek(&p), "kernel") || is(peek(&p), "schedule"))))
-                next(&p);
-            p.panic = false;
-        }
+        if (p.panic && p.at == before)
+            next(&p);
+        while (p.panic && peek(&p)->kind != TK_END && !declaration_here(&p)) // to the next declaration
+            next(&p);
+        p.panic = false;
     }
+    merge(c, p.after);
     return file;
 }

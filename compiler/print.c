@@ -356,18 +356,34 @@ static const char *const kind_names[] = {
     "file", "typedef", "kernel", "param", "type", "map", "elem", "require", "layout", "home", "schedule", "item", "block",
     "let", "var", "assign", "expr", "parallel", "for", "clause", "at", "if", "role", "shared", "call", "subscript", "slot",
     "binary", "unary", "name", "int", "float" };
+_Static_assert(COUNTOF(kind_names) == N_FLOAT + 1, "one name a kind");
 
-static void tree(struct text *out, const struct node *n, int depth)
+static void tree_values(struct text *out, const struct node *n)
 {
-    text_printf(out, "%*s%s", depth * 2, "", kind_names[n->kind]);
     if (n->name)
         text_printf(out, " %s", n->name);
     if (n->name2)
         text_printf(out, " %s", n->name2);
+    if (n->kind == N_PARAM && n->flags)
+        text_printf(out, n->flags & NF_OUT ? " out" : " inout");
     if (n->kind == N_INT || n->kind == N_ITEM || n->kind == N_ROLE || n->kind == N_SHARED)
         text_printf(out, " %lld", (long long)n->value);
+    if (n->kind == N_ITEM || n->kind == N_ROLE)
+        text_printf(out, " %lld", (long long)n->value2);
+    if (n->kind == N_ITEM)
+        text_printf(out, " %d", n->flags);
+    if (n->kind == N_ASSIGN)
+        text_printf(out, n->value ? " %c=" : " =", (char)n->value);
     if (n->kind == N_FLOAT)
         text_printf(out, " %.17g", n->fvalue);
+}
+
+static void tree(struct text *out, const struct node *n, int depth)
+{
+    struct printer p = { .out = out };
+    text_printf(out, "%*s%s", depth * 2, "", kind_names[n->kind]);
+    tree_values(out, n);
+    annots(&p, n);
     text_printf(out, " <%d:%d>\n", n->loc.line, n->loc.col);
     for (int i = 0; i < n->nkids; i++)
         tree(out, n->kids[i], depth + 1);

@@ -12,34 +12,56 @@ static const struct mb_types *T(struct emit *e)
 
 // ---- the function ------------------------------------------------------------------------------------------------
 
-static bool unsupported_op(void *user, struct op *op)
+struct refusal {
+    const struct arch *arch;
+    const struct kernel *k;
+    const struct op *at;
+    const char *why;
+};
+
+// false: this operation cannot be emitted.
+static bool op_supported(void *user, struct op *op)
 {
-    struct op **found = user;
-    if (op->code != OP_ROLE && op->code != OP_ARRIVE && op->code != OP_AWAIT)
-        return true;
-    *found = op;
-    return false;
+    struct refusal *r = user;
+    const struct mma *i = r->k->sched.mma >= 0 ? &r->arch->mmas[r->k->sched.mma] : NULL;
+    switch ((int)op->code) {
+    case OP_ROLE:
+    case OP_ARRIVE:
+    case OP_AWAIT:
+        r->why = "warp roles and shared barriers are not supported yet";
+        break;
+    case OP_MMA:
+        if (!i)
+            r->why = "a matrix product needs a matrix instruction (@mma)";
+        else if (i->kind != MMA_WARP)
+            r->why = "only matrix instructions of one warp are supported yet";
+        else if (op->buf->elem != i->in || op->buf2->elem != i->in)
+            r->why = "the matrix instruction takes operands of another element type";
+        break;
+    }
+    r->at = op;
+    return !r->why;
 }
 
 const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at)
 {
+    struct refusal r = { .arch = a, .k = k };
     int threads = k->sched.warps_m * k->sched.warps_n * a->lanes;
-    struct op *role = NULL;
     *at = k->sched.loc.line ? k->sched.loc : k->loc;
-    if (threads > a->max_threads)
+    if (threads < 1 || threads > a->max_threads)
         return arena_printf(c->arena, "%d threads a block; %s allows %d", threads, a->name, a->max_threads);
     if (k->shared_bytes > a->shared)
         return arena_printf(c->arena, "%lld bytes of shared memory a block; %s allows %lld", (long long)k->shared_bytes, a->name,
                             (long long)a->shared);
+    if (k->sched.mma >= a->nmmas)
+        return arena_printf(c->arena, "%s has no matrix instruction of that number", a->name);
     if (k->sched.persistent || k->sched.cluster > 1)
         return "persistent grids and clusters are not supported yet";
     if (k->sched.swap)
         return "swapped operands are not supported yet";
-    walk(k->body, unsupported_op, &role);
-    if (!role)
-        return NULL;
-    *at = role->loc;
-    return "warp roles and shared barriers are not supported yet";
+    if (!walk(k->body, op_supported, &r))
+        *at = r.at->loc;
+    return r.why;
 }
 
 static const char *arg_attrs(struct emit *e, int n, const mty *params)
@@ -209,17 +231,22 @@ static val shared_address(struct emit *e, val p)
     return mb_un(e->mb, "ptrtoint", p, T(e)->i32);
 }
 
-// PTX ISA, cp.async: with a source size below the copy size the rest is filled with zeros, and nothing is read for 0.
-// 16 bytes go past L1 and ask L2 for the whole 128-byte line: the lanes beside this one want the rest.
+// PTX ISA, cp.async: where ignore-src is true nothing is read and zeros are written. (A predicate, not a source size:
+// LLVM turns sizes into chains of selects.) 16 bytes go past L1 and ask L2 for the whole 128-byte line: the lanes beside
+// this one want the rest.
 void nv_copy(struct emit *e, val shared, const struct gaddr *g, int bytes)
 {
     const char *cache = bytes == 16 ? "cg" : "ca", *line = bytes == 16 ? ".L2::128B" : "";
-    bool all = val_null(g->pred);
-    char code[96];
-    val args[3] = { shared_address(e, shared), pointer(e, g),
-                    all ? NOVAL : mb_select(e->mb, g->pred, mb_i32(e->mb, bytes), mb_i32(e->mb, 0)) };
-    snprintf(code, sizeof code, "cp.async.%s.shared.global%s [$0], [$1], %d%s;", cache, line, bytes, all ? "" : ", $2");
-    mb_asm(e->mb, code, all ? "r,l,~{memory}" : "r,l,r,~{memory}", NOTYPE, all ? 2 : 3, args);
+    val args[3] = { shared_address(e, shared), pointer(e, g), g->pred };
+    char code[160];
+    if (val_null(g->pred)) {
+        snprintf(code, sizeof code, "cp.async.%s.shared.global%s [$0], [$1], %d;", cache, line, bytes);
+        mb_asm(e->mb, code, "r,l,~{memory}", NOTYPE, 2, args);
+        return;
+    }
+    snprintf(code, sizeof code, "{\n.reg .pred skip;\nnot.pred skip, $2;\ncp.async.%s.shared.global%s [$0], [$1], %d, skip;\n}",
+             cache, line, bytes);
+    mb_asm(e->mb, code, "r,l,b,~{memory}", NOTYPE, 3, args);
 }
 
 void nv_commit(struct emit *e)

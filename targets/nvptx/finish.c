@@ -178,42 +178,50 @@ static void warn_spills(struct lowered *l)
 
 // ---- together ----------------------------------------------------------------------------------------------------
 
-struct files {
-    const char *ptx, *cubin; // NULL: not there
+struct outcome {
+    enum tool_end end;
+    struct text said;
+    const char *status;
+    bool whole; // a complete cubin was read
 };
 
-static bool assemble(struct lowered *l, const char *program, int seconds, const struct files *f, const char **code, size_t *len)
+static void run(struct lowered *l, const char *program, int seconds, const char *ptx, const char *cubin, struct outcome *o,
+                const char **code, size_t *len)
 {
-    struct ctx *c = l->c;
-    struct text said = { .arena = c->arena };
-    const char *status = "";
     char arch[32];
     snprintf(arch, sizeof arch, "-arch=%s", l->arch->cpu);
-    const char *argv[] = { program, arch, "-O3", "-v", "-o", f->cubin, f->ptx, NULL };
-    enum tool_end end = tool_run(c->arena, argv, seconds, &said, &status);
-    bool whole = tool_read(c->arena, f->cubin, code, len) && complete_elf(*code, *len);
+    const char *argv[] = { program, arch, "-O3", "-v", "-o", cubin, ptx, NULL };
+    o->end = tool_run(l->c->arena, argv, seconds, &o->said, &o->status);
+    o->whole = tool_read(l->c->arena, cubin, code, len) && complete_elf(*code, *len);
+}
+
+static bool judge(struct lowered *l, const char *program, const char *ptx, const struct outcome *o)
+{
+    struct ctx *c = l->c;
     int had = c->errors;
-    bool clean = read_log(l, &said, f->ptx);
-    if (end != TOOL_OK && (end != TOOL_FAILED || c->errors == had))
-        return error(c, nowhere, "%s %s%s%.400s", program, status, said.n ? ": " : "", said.n ? said.s : "");
-    if (end == TOOL_OK && clean && !whole)
+    bool clean = read_log(l, &o->said, ptx);
+    if (o->end != TOOL_OK && (o->end != TOOL_FAILED || c->errors == had))
+        return error(c, nowhere, "%s %s%s%.400s", program, o->status, o->said.n ? ": " : "", o->said.n ? o->said.s : "");
+    if (clean && !o->whole)
         return error(c, nowhere, "%s left no complete cubin (is $TMPDIR full?)", program);
-    return end == TOOL_OK && clean;
+    return clean;
 }
 
 bool nv_assemble(struct lowered *l, const char *program, int seconds, const char **code, size_t *len)
 {
-    struct files f = { .ptx = tool_temp(l->c->arena, "moec-ptx", l->asm_text->s, l->asm_text->n) };
-    f.cubin = f.ptx ? tool_temp(l->c->arena, "moec-cubin", "", 0) : NULL;
+    struct outcome o = { .said = { .arena = l->c->arena }, .status = "" };
+    const char *ptx = tool_temp(l->c->arena, "moec-ptx", l->asm_text->s, l->asm_text->n);
+    const char *cubin = ptx ? tool_temp(l->c->arena, "moec-cubin", "", 0) : NULL;
     int why = errno;
-    bool ok = f.cubin && assemble(l, program, seconds, &f, code, len);
-    if (f.ptx)
-        unlink(f.ptx);
-    if (f.cubin)
-        unlink(f.cubin);
-    else
-        error(l->c, nowhere, "cannot write a temporary file for ptxas: %s (see $TMPDIR)", strerror(why));
-    return ok;
+    if (cubin)
+        run(l, program, seconds, ptx, cubin, &o, code, len);
+    if (ptx)
+        unlink(ptx);
+    if (cubin)
+        unlink(cubin);
+    if (!cubin)
+        return error(l->c, nowhere, "cannot write a temporary file for ptxas: %s (see $TMPDIR)", strerror(why));
+    return judge(l, program, ptx, &o); // only now: an error may end the compile
 }
 
 bool nv_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing)

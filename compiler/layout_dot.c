@@ -90,29 +90,22 @@ static struct op *index_of(struct lay *l, struct block *b, struct axis *a)
     return i;
 }
 
-// cond ? v : 0, whose axes come in the order of cond, then v.
-static struct op *where(struct lay *l, struct block *b, struct op *cond, struct op *v)
-{
-    struct op *s = op_new(l->c, l->k, OP_SELECT, v->loc);
-    s->args[0] = cond;
-    s->args[1] = v;
-    s->args[2] = op_const_f(l->c, l->k, b, v->type.elem, 0);
-    s->nargs = 3;
-    op_infer(l->c, s);
-    block_push(l->c, b, s);
-    return s;
-}
-
 // The operand as rows x k, with zeros past the end of the contracted axis, written to a buffer of its own.
 static struct buf *stage_operand(struct lay *l, struct block *b, struct op *v, struct axis *k)
 {
     struct axis *row = v->type.axes[0] == k ? v->type.axes[1] : v->type.axes[0];
     struct buf *s = lay_shared(l, b, "stage", v->type.elem, 1, row->size, k->size, v->loc);
-    if (v->type.axes[0] == k || !k->exact) { // a condition on the rows, always true, puts the rows first
-        struct op *in = op_binary(l->c, l->k, b, OP_GE, index_of(l, b, row), lay_int(l, b, INT32_MIN));
-        if (!k->exact)
-            in = op_binary(l->c, l->k, b, OP_AND, in, op_binary(l->c, l->k, b, OP_LT, index_of(l, b, k), k->hi));
-        v = where(l, b, in, v);
+    if (v->type.axes[0] == k || !k->exact) { // a selection, whose type may have its axes in any order
+        struct op *in = k->exact ? op_const_i(l->c, l->k, b, EL_BOOL, 1)
+                                 : op_binary(l->c, l->k, b, OP_LT, index_of(l, b, k), k->hi);
+        struct op *sel = op_new(l->c, l->k, OP_SELECT, v->loc);
+        sel->args[0] = in;
+        sel->args[1] = v;
+        sel->args[2] = op_const_f(l->c, l->k, b, v->type.elem, 0);
+        sel->nargs = 3;
+        sel->type = (struct type){ .elem = v->type.elem, .rank = 2, .axes = { row, k } };
+        block_push(l->c, b, sel);
+        v = sel;
     }
     struct op *put = op_new(l->c, l->k, OP_PUT, v->loc);
     put->buf2 = s;

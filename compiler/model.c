@@ -16,6 +16,8 @@ enum {
     K_TYPICAL = 2048,         // extent of k when unknown
     N_TYPICAL = 2048,         // extent of n when unknown
     FEW_TILES = 8,            // row tiles of a call with few rows: what spreads the weights over the device
+    TILE_MAX = 1024,          // largest tile that may be asked for
+    SMALL_TILE = 4096,        // elements below which a block may have fewer than 4 warps
     REGS_OTHER = 72,          // registers beside accumulators and fragments: addresses, masks, counters
 };
 
@@ -151,16 +153,18 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
     const struct arch *a = c->arch;
     struct tile_choice best = { .cost = -1 }, t = { 0 };
     int64_t n_all = pow2_ceil(s->n->max_extent), k_all = pow2_ceil(s->k->max_extent);
-    for (t.bm = 16; t.bm <= 256; t.bm *= 2)
-        for (t.bn = 16; t.bn <= 256; t.bn *= 2)
-            for (t.bk = 16; t.bk <= 256; t.bk *= 2)
+    for (t.bm = 16; t.bm <= TILE_MAX; t.bm *= 2)
+        for (t.bn = 16; t.bn <= TILE_MAX; t.bn *= 2)
+            for (t.bk = 16; t.bk <= TILE_MAX; t.bk *= 2)
                 for (t.wm = 1; t.wm <= 8; t.wm *= 2)
                     for (t.wn = 1; t.wn <= 8; t.wn *= 2) {
                         if (!wanted(want->bm, t.bm) || !wanted(want->bn, t.bn) || !wanted(want->bk, t.bk) ||
                             !wanted(want->wm, t.wm) || !wanted(want->wn, t.wn))
                             continue;
                         int warps = t.wm * t.wn;
-                        if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8)
+                        if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8 && t.bm * t.bn >= SMALL_TILE)
+                            continue;
+                        if ((want->bm <= 0 && t.bm > 256) || (want->bn <= 0 && t.bn > 256))
                             continue;
                         if (want->bn <= 0 && (t.bn < 32 || (t.bn > n_all && t.bn > 32)))
                             continue;

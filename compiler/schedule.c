@@ -115,6 +115,10 @@ static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, 
 {
     struct tile_choice t;
     const char *why = "";
+    struct axis *whole[3] = { s->m, s->n, s->k };
+    for (int i = 0; i < 3; i++) // a range is one tile: all of it
+        if (whole[i]->kind == AX_RANGE && !whole[i]->size)
+            whole[i]->size = whole[i]->max_extent < 16 ? 16 : (int)pow2_ceil(whole[i]->max_extent);
     want->bm = s->m->size ? s->m->size : want->bm;
     want->bn = s->n->size;
     want->bk = s->k->size;

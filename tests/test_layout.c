@@ -179,7 +179,8 @@ static void same_outputs(const struct kernel *k, const struct args *a, const str
         } else {
             const float *p = a->v[i].data, *q = b->v[i].data;
             for (int64_t j = 0; j < a->v[i].nbytes / 4; j++)
-                assert_true(p[j] == q[j] || fabsf(p[j] - q[j]) <= 1e-6f * fabsf(p[j]) || (isnan(p[j]) && isnan(q[j])));
+                if (!(p[j] == q[j] || fabsf(p[j] - q[j]) <= 1e-6f * fabsf(p[j]) || (isnan(p[j]) && isnan(q[j]))))
+                    fail_msg("%s: element %lld of %s is %g, not %g", k->name, (long long)j, x->name, (double)q[j], (double)p[j]);
         }
         for (int64_t j = 0; j < a->v[i].nbytes; j++)
             written += ((unsigned char *)a->v[i].data)[j] != 0xff;

@@ -1,0 +1,257 @@
+// verify: after every stage, is the tile IR what that stage promises? Lists all faults at the guilty lines.
+//
+//   any stage   values are defined before use and in scope; operands and types fit (op_infer again); axes are in scope
+//   expand      no composite operation
+//   sched       sizes are powers of two; threads within the arch's limits
+//   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); shared buffers lie
+//               apart and inside the block's bytes; copies, puts and mmas fit them; the ring is safe (verify_ring.c)
+#include "verify.h"
+
+#include <string.h>
+
+bool fault(struct check *v, struct loc at, const char *fmt, ...)
+{
+    char text[400];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    v->faults++;
+    return error(v->c, at, "internal: after %s, kernel '%s': %s", stage_names[v->after], v->k->name, text);
+}
+
+static int log2_of(int64_t n)
+{
+    int b = 0;
+    while ((int64_t)1 << b < n)
+        b++;
+    return b;
+}
+
+// ---- values and types --------------------------------------------------------------------------------------------
+
+static bool same_axes(const struct type *a, const struct type *b)
+{
+    bool same = a->rank == b->rank && a->elem == b->elem;
+    for (int i = 0; same && i < a->rank; i++)
+        same = type_has_axis(b, a->axes[i]);
+    return same;
+}
+
+static void check_type(struct check *v, const struct op *op)
+{
+    enum type_rule r = op_infos[op->code].rule;
+    struct op again = *op;
+    int had = v->c->errors;
+    if (r == TR_OWN || r == TR_NONE || op->code == OP_MMA)
+        return;
+    if (!op_infer(v->c, &again))
+        v->faults += v->c->errors - had;
+    else if (!same_axes(&again.type, &op->type))
+        fault(v, op->loc, "'%s' has type %s, its operands give %s", op_infos[op->code].name, type_text(v->c, &op->type),
+              type_text(v->c, &again.type));
+}
+
+static void check_scope(struct check *v, const struct op *op)
+{
+    for (int i = 0; i < op->nargs; i++)
+        if (!op->args[i])
+            fault(v, op->loc, "operand %d of '%s' is missing", i + 1, op_infos[op->code].name);
+        else if (!v->live[op->args[i]->id])
+            fault(v, op->loc, "operand %d of '%s' is used out of its scope", i + 1, op_infos[op->code].name);
+    for (int i = 0; i < op->type.rank; i++)
+        if (!v->axis_live[op->type.axes[i]->id])
+            fault(v, op->loc, "axis '%s' is used out of its scope", op->type.axes[i]->name);
+    if (op_infos[op->code].nargs >= 0 && op->nargs != op_infos[op->code].nargs)
+        fault(v, op->loc, "'%s' has %d operands, not %d", op_infos[op->code].name, op->nargs, op_infos[op->code].nargs);
+}
+
+static void check_stage(struct check *v, const struct op *op)
+{
+    unsigned flags = op_infos[op->code].flags;
+    if (v->after >= ST_EXPAND && flags & F_COMPOSITE)
+        fault(v, op->loc, "composite operation '%s' is left", op_infos[op->code].name);
+    if (v->after >= ST_LAYOUT && v->k->laid_out && op->code == OP_DOT)
+        fault(v, op->loc, "a dot is left");
+}
+
+static void check_block(struct check *v, const struct block *b);
+
+static void check_op(struct check *v, const struct op *op)
+{
+    check_stage(v, op);
+    check_scope(v, op);
+    if (!v->faults)
+        check_type(v, op);
+    if (v->after >= ST_LAYOUT && v->k->laid_out)
+        check_places(v, op);
+    v->live[op->id] = true;
+    struct axis *own = op->code == OP_FOR || op->code == OP_AT || op->code == OP_RANGE ? op->axis : NULL;
+    if (own)
+        v->axis_live[own->id] = true;
+    for (int i = 0; i < op->nclauses; i++)
+        if (op->clauses[i].axis)
+            v->axis_live[op->clauses[i].axis->id] = true;
+    if (op->body)
+        check_block(v, op->body);
+    if (op->other)
+        check_block(v, op->other);
+    if (own && op->code != OP_RANGE)
+        v->axis_live[own->id] = false;
+}
+
+static void check_block(struct check *v, const struct block *b)
+{
+    for (int i = 0; i < b->ops.n; i++)
+        check_op(v, b->ops.v[i]);
+    for (int i = 0; i < b->ops.n; i++) {
+        v->live[b->ops.v[i]->id] = false;
+        if (b->ops.v[i]->code == OP_RANGE)
+            v->axis_live[b->ops.v[i]->axis->id] = false;
+    }
+}
+
+// ---- sizes -------------------------------------------------------------------------------------------------------
+
+static void check_sizes(struct check *v)
+{
+    const struct kernel *k = v->k;
+    const struct arch *a = v->c->arch;
+    for (int i = 0; i < k->axes.n; i++)
+        if (k->axes.v[i]->size < 1 || k->axes.v[i]->size & (k->axes.v[i]->size - 1))
+            fault(v, k->axes.v[i]->loc, "axis '%s' has size %d", k->axes.v[i]->name, k->axes.v[i]->size);
+    int threads = k->sched.warps_m * k->sched.warps_n * (a ? a->lanes : 1);
+    if (a && threads > a->max_threads) {
+        v->faults++;
+        error(v->c, k->sched.loc.line ? k->sched.loc : k->loc, "%d warps of %d lanes are %d threads; a block of %s has at most %d",
+              k->sched.warps_m * k->sched.warps_n, a->lanes, threads, a->name, a->max_threads);
+    }
+}
+
+// ---- homes -------------------------------------------------------------------------------------------------------
+
+// One home: the bits of the position, each in a place of its own; register bits numbered from 0.
+static void check_home(struct check *v, const struct home *h)
+{
+    unsigned regs = 0, lanes = 0, warps = 0;
+    int lane_bits = log2_of(v->c->arch ? v->c->arch->lanes : 64), nregs = 0;
+    int warp_bits = log2_of((int64_t)v->k->sched.warps_m * v->k->sched.warps_n);
+    if (h->nbits != log2_of(h->axis->size))
+        fault(v, h->axis->loc, "axis '%s' of size %d has %d bits", h->axis->name, h->axis->size, h->nbits);
+    for (int i = 0; i < h->nbits; i++) {
+        unsigned bit = 1u << h->bits[i].pos, *set = h->bits[i].home == BIT_REG ? &regs : h->bits[i].home == BIT_LANE ? &lanes : &warps;
+        if (*set & bit)
+            fault(v, h->axis->loc, "two bits of axis '%s' share a place", h->axis->name);
+        *set |= bit;
+        nregs += h->bits[i].home == BIT_REG;
+    }
+    if (regs != (1u << nregs) - 1)
+        fault(v, h->axis->loc, "the register bits of axis '%s' are not numbered from 0", h->axis->name);
+    if (lanes >> lane_bits || warps >> warp_bits)
+        fault(v, h->axis->loc, "axis '%s' uses a lane or warp bit that the block lacks", h->axis->name);
+}
+
+static void check_tile(struct check *v, struct loc at, const struct type *t, int dist)
+{
+    unsigned lanes = 0, warps = 0;
+    if (t->rank && dist >= v->k->dists.n) {
+        fault(v, at, "there is no distribution %d", dist);
+        return;
+    }
+    for (int i = 0; i < t->rank; i++) {
+        const struct home *h = dist_home(v->k, dist, t->axes[i]);
+        if (!h) {
+            fault(v, at, "axis '%s' has no home in layout '%s'", t->axes[i]->name, v->k->dists.v[dist].name);
+            continue;
+        }
+        for (int j = 0; j < h->nbits; j++) {
+            unsigned bit = 1u << h->bits[j].pos, *set = h->bits[j].home == BIT_LANE ? &lanes : &warps;
+            if (h->bits[j].home == BIT_REG)
+                continue;
+            if (*set & bit)
+                fault(v, at, "two axes of one tile use the same %s bit %d in layout '%s'",
+                      h->bits[j].home == BIT_LANE ? "lane" : "warp", h->bits[j].pos, v->k->dists.v[dist].name);
+            *set |= bit;
+        }
+    }
+}
+
+// ---- shared memory -----------------------------------------------------------------------------------------------
+
+static int64_t slot_bytes(const struct buf *b)
+{
+    return (int64_t)b->rows * b->cols * elem_bytes[b->elem];
+}
+
+static void check_shared(struct check *v, const struct op *op)
+{
+    const struct buf *b = op->buf;
+    int64_t end = b->offset + b->stages * slot_bytes(b), chunks = (int64_t)b->cols * elem_bytes[b->elem] / 16;
+    if (b->offset < 0 || end > v->k->shared_bytes)
+        fault(v, op->loc, "'%s' lies outside the block's %lld shared bytes", b->name, (long long)v->k->shared_bytes);
+    if (b->swizzle < 0 || b->swizzle > 3 || (int64_t)1 << b->swizzle > (chunks ? chunks : 1))
+        fault(v, op->loc, "swizzle %d does not fit rows of %d elements", b->swizzle, b->cols);
+    for (int i = 0; i < v->k->bufs.n; i++) {
+        const struct buf *o = v->k->bufs.v[i];
+        if (o != b && o->kind == BUF_SHARED && o->offset < end && b->offset < o->offset + o->stages * slot_bytes(o))
+            fault(v, op->loc, "'%s' and '%s' overlap", b->name, o->name);
+    }
+}
+
+static void fits(struct check *v, const struct op *op, const struct type *t, const struct buf *b)
+{
+    if (t->rank != 2 || t->axes[0]->size != b->rows || t->axes[1]->size != b->cols)
+        fault(v, op->loc, "'%s' of %s into slots of %d x %d", op_infos[op->code].name, type_text(v->c, t), b->rows, b->cols);
+}
+
+static void check_mma(struct check *v, const struct op *op)
+{
+    const struct buf *a = op->buf, *b = op->buf2;
+    if (op->type.rank != 2 || a->cols != b->cols || a->elem != b->elem || op->type.axes[0]->size != a->rows ||
+        op->type.axes[1]->size != b->rows)
+        fault(v, op->loc, "an mma of %d x %d and %d x %d gives %s", a->rows, a->cols, b->rows, b->cols, type_text(v->c, &op->type));
+}
+
+void check_places(struct check *v, const struct op *op)
+{
+    struct type t = { 0 };
+    if (op->code == OP_VAR)
+        check_tile(v, op->loc, &op->var->type, op->var->dist);
+    else
+        check_tile(v, op->loc, &op->type, op->dist);
+    switch ((int)op->code) {
+    case OP_SHARED:
+        check_shared(v, op);
+        break;
+    case OP_COPY:
+        for (int i = 1; i < op->nargs; i++)
+            type_union(&t, &op->args[i]->type);
+        check_tile(v, op->loc, &t, op->dist);
+        fits(v, op, &t, op->buf2);
+        break;
+    case OP_PUT:
+        fits(v, op, &op->args[1]->type, op->buf2);
+        break;
+    case OP_MMA:
+        check_mma(v, op);
+        break;
+    }
+}
+
+bool verify(struct ctx *c, const struct kernel *k, enum stage after)
+{
+    struct check v = { .c = c, .k = k, .after = after };
+    v.live = NEWN(c->arena, bool, k->nops + 1);
+    v.axis_live = NEWN(c->arena, bool, k->axes.n + 1);
+    check_block(&v, k->body);
+    if (after >= ST_SCHED && k->scheduled)
+        check_sizes(&v);
+    if (after < ST_LAYOUT || !k->laid_out)
+        return v.faults == 0;
+    for (int i = 0; i < k->dists.n; i++)
+        for (int j = 0; j < k->dists.v[i].homes.n; j++)
+            check_home(&v, &k->dists.v[i].homes.v[j]);
+    if (!v.faults)
+        check_ring(&v);
+    return v.faults == 0;
+}

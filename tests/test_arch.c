@@ -529,6 +529,31 @@ static void targets_refuse_with_a_reason(void **state)
         }
 }
 
+// A product whose operands are of another element type than the instruction's, or without an instruction.
+static void products_must_match(void **state)
+{
+    (void)state;
+    for (int j = 0; j < arch_find("sm_80")->target->narches; j++) {
+        const struct arch *a = &arch_find("sm_80")->target->arches[j];
+        struct buf x = { .elem = EL_BF16 }, y = { .elem = EL_F16 };
+        for (int mma = -1; mma <= a->nmmas; mma++) {
+            struct refused r;
+            plain_kernel(&r, a);
+            r.k.sched.mma = mma;
+            add_op(&r, OP_MMA);
+            r.op.buf = r.op.buf2 = &x;
+            bool fits = mma >= 0 && mma < a->nmmas && a->mmas[mma].in == EL_BF16;
+            assert_int_equal(refuses(&r), !fits);
+            plain_kernel(&r, a);
+            r.k.sched.mma = mma;
+            add_op(&r, OP_MMA);
+            r.op.buf = &x;
+            r.op.buf2 = &y;
+            assert_true(refuses(&r));
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -543,6 +568,7 @@ int main(void)
         cmocka_unit_test(addresses_cover_the_fetch),
         cmocka_unit_test(products_come_out_right),
         cmocka_unit_test(targets_refuse_with_a_reason),
+        cmocka_unit_test(products_must_match),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,13 +21,14 @@
       .addr_row = "l0 l1 l2 l4", .addr_k = "- - - l3" }
 #define M16N8K16_D { .row = "l2 l3 l4 r1", .col = "r0 l0 l1" }
 
+// cycles: Ampere's 1024 multiply-adds a clock and multiprocessor, over its four units. Hopper's and Blackwell's full rate needs
+// wgmma and tcgen05, whose rows will be of kinds MMA_WARPGROUP and MMA_TENSOR (NOTES.md); nothing picks those kinds today.
+#define MMA_SYNC(name_, in_, type)                                                                                       \
+    { .name = name_, .kind = MMA_WARP, .m = 16, .n = 8, .k = 16, .in = in_, .acc = EL_F32, .a = M16N8K16_A, .b = M16N8K16_B, \
+      .d = M16N8K16_D, .acc_pack = 1, .cycles = 8, .intrinsic = "mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32" }
 static const struct mma mmas[] = {
-    { .name = "m16n8k16_bf16", .kind = MMA_WARP, .m = 16, .n = 8, .k = 16, .in = EL_BF16, .acc = EL_F32, .a = M16N8K16_A,
-      .b = M16N8K16_B, .d = M16N8K16_D, .acc_pack = 1, .cycles = 16,
-      .intrinsic = "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32" },
-    { .name = "m16n8k16_f16", .kind = MMA_WARP, .m = 16, .n = 8, .k = 16, .in = EL_F16, .acc = EL_F32, .a = M16N8K16_A,
-      .b = M16N8K16_B, .d = M16N8K16_D, .acc_pack = 1, .cycles = 16,
-      .intrinsic = "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" },
+    MMA_SYNC("m16n8k16_bf16", EL_BF16, "bf16"),
+    MMA_SYNC("m16n8k16_f16", EL_F16, "f16"),
 };
 
 #define NV_COMMON                                                                                                        \
@@ -36,7 +37,8 @@ static const struct mma mmas[] = {
     .passes = "early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>"
 
 extern const struct target nvptx_target;
-// tflops16: what mma.sync reaches on the part, not what wgmma or tcgen05 could.
+// tflops16: what mma.sync reaches on the part (sm_100a: an estimate), not what wgmma or tcgen05 could. copy: cp.async
+// everywhere; the rows of sm_90a and sm_100a become COPY_BULK once layout and emit know TMA.
 const struct arch nv_arches[] = {
     { .name = "sm_80", NV_COMMON, .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312, .gbps = 2039,
       .cpu = "sm_80", .features = "+ptx78" },

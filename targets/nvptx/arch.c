@@ -9,7 +9,9 @@
 // register j, lane l holding row l / 4, columns 2 (l % 4) and the next.
 #include "nvptx.h"
 
+#ifndef MOE_NO_COMPILER // without it: the rows alone, for tools on machines without LLVM
 #include "llvm-c/Target.h"
+#endif
 
 // The four matrices of a: (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows 8-15, k 8-15).
 #define M16N8K16_A                                                                                                       \
@@ -48,6 +50,7 @@ const struct arch nv_arches[] = {
       .cpu = "sm_100a", .features = "+ptx88" },
 };
 
+#ifndef MOE_NO_COMPILER
 static void nv_init(void)
 {
     LLVMInitializeNVPTXTargetInfo();
@@ -55,11 +58,14 @@ static void nv_init(void)
     LLVMInitializeNVPTXTargetMC();
     LLVMInitializeNVPTXAsmPrinter();
 }
+#endif
 
 const struct target nvptx_target = {
     .name = "nvptx", .arches = nv_arches, .narches = NV_ARCHES, .text_code = CODE_PTX, .binary_code = CODE_CUBIN,
+#ifndef MOE_NO_COMPILER
     .init = nv_init, .supports = nv_supports, .begin = nv_begin, .gload = nv_gload, .gstore = nv_gstore,
     .atomic_add = nv_atomic_add, .copy = nv_copy, .commit = nv_commit, .wait = nv_wait, .barrier = nv_barrier,
     .fragment = nv_fragment, .mma = nv_mma, .convert = nv_convert, .math = nv_math, .shuffle_xor = nv_shuffle_xor,
     .shuffle = nv_shuffle, .finish = nv_finish,
+#endif
 };

@@ -41,17 +41,17 @@ static int precedence(const struct node *n)
     return P_PRIMARY;
 }
 
+// The shortest form that reads back equal; without an exponent where that is easy to read.
 static void number(struct printer *p, double v)
 {
-    char s[64];
-    for (int digits = 1; digits <= 17; digits++) { // the shortest form that reads back equal
-        snprintf(s, sizeof s, "%.*g", digits, v);
-        if (strtod(s, NULL) == v)
-            break;
-    }
-    if (!strpbrk(s, ".e"))
-        strcat(s, ".0");
-    put(p, s);
+    char s[64], plain[64];
+    int digits = 0, exponent;
+    do
+        snprintf(s, sizeof s, "%.*e", digits++, v);
+    while (digits <= 17 && strtod(s, NULL) != v);
+    exponent = atoi(strchr(s, 'e') ? strchr(s, 'e') + 1 : "0");
+    snprintf(plain, sizeof plain, "%.*f", digits - 1 > exponent ? digits - 1 - exponent : 1, v);
+    put(p, exponent >= -4 && exponent < 9 && strtod(plain, NULL) == v ? plain : s);
 }
 
 static void expr(struct printer *p, const struct node *n, int least)

@@ -55,8 +55,12 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) $(wildcard tests/ref_moe.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
+$(B)/tests/libfakecuda.so: tests/fake_cuda.c
+	@mkdir -p $(@D)
+	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $<
+.SECONDARY:
 .PHONY: check
-check: $(addprefix $(B)/tests/,$(TESTS))
+check: $(B)/tests/libfakecuda.so $(addprefix $(B)/tests/,$(TESTS))
 	@tools/run_tests.sh $(B) $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
@@ -75,3 +79,60 @@ $(S)/moec: $(STATIC_OBJ)
 	    -Wl,-O2 -s -Wl,--start-group $(wildcard $(LLVM_PREFIX)/lib/libMLIRCAPI*.a) $(MLIR_A) $(LLVM_A) \
 	    $(wildcard $(LLVM_PREFIX)/lib/liblldELF.a $(LLVM_PREFIX)/lib/liblldCommon.a) -Wl,--end-group \
 	    -Wl,-Bstatic -lstdc++ -lz -lzstd -Wl,-Bdynamic -lrt -ldl -lm -lpthread
+
+# ---- the two commands of README.md
+.PHONY: run test deps
+deps:
+	@tools/deps.sh build
+run:
+	@tools/deps.sh build
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@tools/run_layer.sh $(B)
+test:
+	@tools/deps.sh test
+	@$(MAKE) --no-print-directory -j$$(nproc) all
+	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-deps check-symbols
+	@$(MAKE) --no-print-directory -j$$(nproc) check-san
+
+# ---- further groups, see HACKING.md
+.PHONY: check-cli check-deps check-symbols check-san check-fmt check-valgrind fuzz wc wide install clean
+check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
+	@tests/cli.sh $(B)
+check-deps:
+	@tools/check_deps.sh
+check-symbols: $(B)/libmoert.so $(B)/libmoec.so
+	@tools/check_symbols.sh $(B)
+# Address and undefined-behaviour sanitizers together. Leaks of LLVM's own registries are not ours to judge.
+check-san:
+	@ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MAKE) --no-print-directory \
+	    B=$(B)/san SANITIZE="-fsanitize=address,undefined -fno-omit-frame-pointer" CFLAGS="-O1 -g" check
+check-valgrind: $(addprefix $(B)/tests/,$(TESTS))
+	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok"; done
+check-fmt:
+	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
+
+T ?= 60
+FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE)
+fuzz:
+	@tools/deps.sh fuzz
+	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image
+	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@cp kernels/*.dsl kernels/examples/*.dsl $$(find tests/golden -name '*.dsl') $(B)/fuzz/parse
+	@for f in parse image; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
+	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \
+	    ls crash-* 2>/dev/null && exit 1 || true; done
+
+wc:
+	@wc -l $$(git ls-files '*.c' '*.h' '*.def' '*.dsl') | sort -n | tail -40
+wide:
+	@awk 'length > 120 { print FILENAME ":" FNR ": " length }' $$(git ls-files '*.c' '*.h' '*.def') || true
+PREFIX ?= /usr/local
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/moec
+	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
+	install $(B)/libmoec.so $(B)/libmoert.so $(DESTDIR)$(PREFIX)/lib
+	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
+clean:
+	rm -rf $(B)

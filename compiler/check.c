@@ -310,16 +310,24 @@ static void kernel_head(struct checker *s, const struct node *n)
     check_kernel_facts(s, n);
 }
 
+// Names are unique, but for the variants of one kernel in a dump.
+static void unique_kernel(struct checker *s, const struct kernel *k)
+{
+    for (const struct kernel *o = s->m->kernels; o && o != k; o = o->next)
+        if (!strcmp(o->name, k->name) && (!o->scheduled || !k->scheduled || !strcmp(o->sched.variant, k->sched.variant))) {
+            error(s->c, k->loc, "kernel '%s' is already defined", k->name);
+            note(s->c, o->loc, "'%s' is defined here", o->name);
+            return;
+        }
+}
+
 static void check_kernel(struct checker *s, const struct node *n)
 {
     struct kernel *k = NEW(s->c->arena, struct kernel), **tail = &s->m->kernels;
     const struct node *body = n->kids[n->nkids - 1];
     int had = s->c->errors;
-    for (; *tail; tail = &(*tail)->next)
-        if (!strcmp((*tail)->name, n->name)) {
-            error(s->c, n->loc, "kernel '%s' is already defined", n->name);
-            note(s->c, (*tail)->loc, "'%s' is defined here", n->name);
-        }
+    while (*tail)
+        tail = &(*tail)->next;
     *tail = k;
     k->name = n->name;
     k->doc = n->doc;
@@ -332,6 +340,7 @@ static void check_kernel(struct checker *s, const struct node *n)
     s->depth = s->dist = 0;
     memset(&s->used, 0, sizeof s->used);
     kernel_head(s, n);
+    unique_kernel(s, k);
     check_block(s, body, k->body);
     fill_dists(s, n);
     if (s->c->errors == had)

@@ -171,6 +171,8 @@ static void open_access(struct em *m, const struct op *op, struct op *const *arg
     for (int i = 0; i < x->rank; i++) {
         x->index[i].scalar_multiple = 1 << 20;
         split_index(m, args[i], &x->index[i]);
+        if (x->index[i].gather) // its sum with the rest must not be split: a part alone may be negative
+            x->index[i] = (struct index){ .gather = args[i], .scalar_multiple = 1 };
         x->index[i].check = !inside(args[i], &x->buf->shape[i]);
         x->extent[i] = dim_value(m, &x->buf->shape[i]);
         type_union(&x->space, &args[i]->type);

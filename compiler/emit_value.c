@@ -185,7 +185,8 @@ val em_convert(struct em *m, enum elem from, enum elem to, val x)
         return em_convert(m, EL_F32, to, mb_un(b, "sitofp", x, m->ty->f32));
     if (to == EL_I32) { // truncates, saturates, NaN gives 0
         x = em_convert(m, from, EL_F32, x);
-        return mb_op(b, "llvm.intr.fptosi.sat", m->ty->i32, 1, &x, NULL);
+        return mb_op(b, "llvm.call_intrinsic", m->ty->i32, 1, &x,
+                     "intrin = \"llvm.fptosi.sat.i32.f32\", operandSegmentSizes = array<i32: 1, 0>, op_bundle_sizes = array<i32>");
     }
     if (from != EL_F32 && to != EL_F32)
         return em_convert(m, EL_F32, to, em_convert(m, from, EL_F32, x));

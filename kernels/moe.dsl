@@ -100,7 +100,7 @@ kernel plan(ids: i32[S], counts: i32[C, E], chunk: i32, topk: i32, block: i32,
 
 // h[r, i] = silu(x[t] . w_gate[e, i]) * (x[t] . w_up[e, i]) for every row r of a tile of expert e, t = row_token[r].
 kernel gate_up(x: act[T, H], w_gate: act[E, I, H], w_up: act[E, I, H], row_token: i32[R], tiles: tile_map[N],
-               h: out act[R, I]) require H % 8 == 0, H <= 32768, I <= 65536 {
+               h: out act[R, I]) require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(I) {
     let t = row_token[rows]
     var g, u: f32[rows, cols] = 0
@@ -115,7 +115,7 @@ kernel gate_up(x: act[T, H], w_gate: act[E, I, H], w_up: act[E, I, H], row_token
 
 // d[r, j] = h[r, :] . w_down[e, j, :] for every row r of a tile of expert e.
 kernel down(h: act[R, I], w_down: act[E, H, I], tiles: tile_map[N], d: out act[R, H])
-    require I % 8 == 0, H <= 32768, I <= 65536 {
+    require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(H) {
     var acc: f32[rows, cols] = 0
     for k in tile(I) {

@@ -10,7 +10,9 @@
 // the other four the next: both operands are permuted along k in the same way, and a dot does not see the order of its terms.
 #include "amdgpu.h"
 
+#ifndef MOE_NO_COMPILER // without it: the rows alone, for tools on machines without LLVM
 #include "llvm-c/Target.h"
+#endif
 
 #define MFMA32_D { .row = "r0 r1 l5 r2 r3", .col = "l0 l1 l2 l3 l4" }
 #define MFMA16_D { .row = "r0 r1 l4 l5", .col = "l0 l1 l2 l3" }
@@ -59,6 +61,7 @@ const struct arch amd_arches[] = {
       .cpu = "gfx950", .mmas = cdna4, .nmmas = COUNTOF(cdna4) },
 };
 
+#ifndef MOE_NO_COMPILER
 static void amd_init(void)
 {
     LLVMInitializeAMDGPUTargetInfo();
@@ -67,11 +70,14 @@ static void amd_init(void)
     LLVMInitializeAMDGPUAsmPrinter();
     LLVMInitializeAMDGPUAsmParser(); // inline assembly in objects
 }
+#endif
 
 const struct target amdgpu_target = {
     .name = "amdgpu", .arches = amd_arches, .narches = AMD_ARCHES, .text_code = CODE_NONE, .binary_code = CODE_HSACO,
+#ifndef MOE_NO_COMPILER
     .init = amd_init, .supports = amd_supports, .begin = amd_begin, .gload = amd_gload, .gstore = amd_gstore,
     .atomic_add = amd_atomic_add, .copy = amd_copy, .commit = amd_commit, .wait = amd_wait, .barrier = amd_barrier,
     .fragment = amd_fragment, .mma = amd_mma, .convert = amd_convert, .math = amd_math, .shuffle_xor = amd_shuffle_xor,
     .shuffle = amd_shuffle, .uniform = amd_uniform, .finish = amd_finish,
+#endif
 };

@@ -326,7 +326,7 @@ static val intrinsic(struct emit *e, const char *name, mty result, int n, const 
 //   ex2.approx.ftz  2 ulp; subnormal results become 0, subnormal arguments give 1
 //   lg2.approx      2 ulp, absolute 2^-22 in [0.5, 2]; subnormal arguments are scaled, not flushed
 //   sqrt.rn         correctly rounded;  rsqrt.approx 2 ulp, subnormal arguments scaled
-//   rcp.approx      1 ulp, subnormal arguments and results scaled: LLVM's choice for 1 / x that may be approximate
+//   rcp.approx.ftz  1 ulp; subnormal arguments count as 0, subnormal results become 0
 // min.f32 and max.f32 give the other operand for a NaN.
 val nv_math(struct emit *e, enum opcode op, val x, val y)
 {
@@ -337,9 +337,7 @@ val nv_math(struct emit *e, enum opcode op, val x, val y)
     case OP_LOG2: return intrinsic(e, "llvm.nvvm.lg2.approx.f", f, 1, &x);
     case OP_SQRT: return intrinsic(e, "llvm.nvvm.sqrt.rn.f", f, 1, &x);
     case OP_RSQRT: return intrinsic(e, "llvm.nvvm.rsqrt.approx.f", f, 1, &x);
-    case OP_RCP:
-        two[0] = mb_f32(e->mb, 1), two[1] = x;
-        return mb_op(e->mb, "llvm.fdiv", f, 2, two, "fastmathFlags = #llvm.fastmath<afn>");
+    case OP_RCP: return intrinsic(e, "llvm.nvvm.rcp.approx.ftz.f", f, 1, &x);
     case OP_FLOOR: return mb_op(e->mb, "llvm.intr.floor", f, 1, &x, NULL);
     case OP_MIN: return mb_op(e->mb, "llvm.intr.minnum", f, 2, two, NULL);
     }

@@ -1,0 +1,84 @@
+#!/bin/sh
+# The contracts of the moec program: exit statuses, outputs, messages. cli.sh BUILD
+b=$1; moec=$b/moec; t=$(mktemp -d); bad=0; n=0
+trap 'rm -rf "$t"' EXIT
+ok() { n=$((n + 1)); [ "$1" = 0 ] || { echo "cli: FAILED: $2"; bad=$((bad + 1)); }; }
+expect() { # status, text expected in the output (or ''), what, command...
+    want=$1; text=$2; what=$3; shift 3
+    "$@" > "$t/log" 2>&1; s=$?
+    [ $s -eq "$want" ]; ok $? "$what: status $s, not $want"
+    [ -z "$text" ] || { grep -qF -- "$text" "$t/log"; ok $? "$what: no '$text' in: $(head -c 300 "$t/log")"; }
+}
+M=kernels/moe.dsl
+expect 2 "no input file" "no arguments" $moec
+expect 2 "unknown option" "unknown option" $moec --nonsense $M
+expect 2 "unknown arch 'sm_1'" "unknown arch" $moec --arch=sm_1 -o "$t/x" $M
+expect 2 "-o is missing" "no output" $moec --arch=sm_80 $M
+expect 2 "cannot give this kind" "PTX for AMD" $moec --arch=gfx942 --emit=ptx -o "$t/x" $M
+expect 2 "there is no kernel 'nope'" "unknown kernel" $moec --arch=sm_80 --kernel=nope -o "$t/x" $M
+expect 2 "no variant" "unknown variant" $moec --arch=sm_80 --kernel=down.r7 -o "$t/x" $M
+expect 2 "unknown stage" "unknown stage" $moec --arch=sm_80 --stop-after=nope $M
+expect 2 "not available" "prove" $moec --arch=sm_80 --prove -o "$t/x" $M
+expect 1 "No such file" "missing input" $moec --arch=sm_80 -o "$t/x" "$t/none.dsl"
+expect 1 "Is a directory" "a folder as input" $moec --arch=sm_80 -o "$t/x" "$t"
+expect 1 "No such file" "missing output folder" $moec --arch=sm_80 --emit=ptx -o "$t/none/x" --kernel=combine $M
+expect 1 "No space left" "full disk" $moec --arch=sm_80 --emit=ptx -o /dev/full --kernel=combine $M
+expect 1 "no dimension" "unknown binding" $moec --arch=sm_80 -D NOPE=3 -o "$t/x" $M
+expect 1 "H" "a binding against 'require'" $moec --arch=sm_80 -D H=12 -o "$t/x" $M
+expect 3 "ptxas" "missing ptxas" env MOE_PTXAS=/nonexistent/ptxas $moec --arch=sm_80 --emit=cubin --kernel=combine -o "$t/x" $M
+[ ! -e "$t/x" ]; ok $? "a failed compile left an output"
+expect 3 "lld" "missing linker" env MOE_LLD=/nonexistent/lld $moec --arch=gfx942 --emit=hsaco --kernel=combine -o "$t/x" $M
+expect 0 "gfx950" "list of archs" $moec --list-archs
+expect 0 "gate_up" "list of kernels" $moec --list-kernels $M
+expect 0 "moec" "version" $moec --version
+printf 'kernel k(x: f32[N], y: out f32[N]) {\n  parallel i in tile(N) {\n    y[i] = x[i] + nope\n  }\n}\n' > "$t/bad.dsl"
+expect 1 "bad.dsl:3:19: error:" "an error in the source" $moec --arch=sm_80 -o "$t/x" "$t/bad.dsl"
+head -c 4096 /dev/urandom > "$t/noise.dsl"
+expect 1 "" "noise as input" $moec --arch=sm_80 -o "$t/x" "$t/noise.dsl"
+
+for a in sm_80 sm_90a sm_100a; do
+    expect 0 "" "PTX for $a" $moec --arch=$a --emit=ptx -o "$t/$a.ptx" $M
+    for k in gate_up down; do
+        awk -v k="$k" '/\.entry/ { in_k = index($0, k "_") } in_k' "$t/$a.ptx" > "$t/k.ptx"
+        for i in mma.sync.aligned.m16n8k16 ldmatrix.sync cp.async.cg; do
+            grep -qF "$i" "$t/k.ptx"; ok $? "$a $k has no $i"
+        done
+    done
+done
+for a in gfx942 gfx950; do
+    expect 0 "" "hsaco for $a" $moec --arch=$a --emit=hsaco -o "$t/$a.hsaco" $M
+    llvm-readobj-22 --notes "$t/$a.hsaco" > "$t/notes" 2>&1
+    for k in route_softmax route_sigmoid count plan gate_up_r16 gate_up_r64 gate_up_r128 down_r16 down_r128 combine; do
+        grep -q "\.name: *$k\$" "$t/notes"; ok $? "$a: no kernel $k in the metadata"
+    done
+    # gate_up: five pointers and the tile list, then six dims: 6 * 8 + 6 * 4 = 72 bytes
+    awk '/kernarg_segment_size/ { size = $2 } /\.name: *gate_up_r128$/ { exit size != 72 }' "$t/notes"; ok $? "$a: kernarg size of gate_up"
+    grep -q 'wavefront_size: *64' "$t/notes"; ok $? "$a: wavefront size"
+    grep 'vgpr_spill_count' "$t/notes" | grep -qv ': *0$' && ok 1 "$a: registers are spilled"
+    llvm-objdump-22 -d "$t/$a.hsaco" > "$t/dis"
+    for k in gate_up_r128 down_r128 gate_up_r16; do
+        awk -v k="<$k>:" 'index($0, k) { on = 1; next } /^[0-9a-f]+ </ { on = 0 } on' "$t/dis" > "$t/k.s"
+        for i in v_mfma_f32 buffer_load_dwordx4 ds_read_b128 ds_write_b128; do
+            grep -q "$i" "$t/k.s"; ok $? "$a $k has no $i"
+        done
+    done
+done
+if command -v ptxas >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/ptxas ]; then
+    for a in sm_80 sm_90a sm_100a; do # a spill is a warning on standard error
+        expect 0 "" "cubin for $a" $moec --arch=$a --emit=cubin -o "$t/$a.cubin" $M
+        grep -qE "spill" "$t/log" && ok 1 "$a: $(grep spill "$t/log" | head -1)"
+    done
+else
+    echo "cli: no ptxas here: cubins not tested"
+fi
+$moec --arch=gfx942 -o "$t/a" $M && $moec --arch=gfx942 -o "$t/b" $M && cmp -s "$t/a" "$t/b"; ok $? "two compiles differ"
+for s in tile expand sched layout; do # every dump can be fed back, and is a fixed point
+    $moec --arch=sm_90a --dump=$s --stop-after=$s $M > "$t/1.dsl" 2>"$t/log" && [ -s "$t/1.dsl" ]; ok $? "dump of $s: $(head -c 200 "$t/log")"
+    for k in gate_up combine; do
+        $moec --arch=sm_90a --dump=tile --stop-after=tile --kernel=$k - < "$t/1.dsl" > "$t/2.dsl" 2>"$t/log"; ok $? "the dump of $s does not read back: $(head -c 300 "$t/log")"
+        $moec --arch=sm_90a --dump=tile --stop-after=tile --kernel=$k - < "$t/2.dsl" > "$t/3.dsl" 2>/dev/null && cmp -s "$t/2.dsl" "$t/3.dsl"; ok $? "the dump of $s is no fixed point"
+    done
+done
+mkdir "$t/d" && $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/d" -o "$t/x" $M && [ "$(ls "$t/d" | wc -l)" = 11 ]; ok $? "--dump-dir"
+echo "cli: $((n - bad)) of $n checks passed"
+[ $bad -eq 0 ]

@@ -1,0 +1,6 @@
+// doc
+kernel k(x: f32[T]) {
+    let a = 1
+    let b = a +
+        2
+}

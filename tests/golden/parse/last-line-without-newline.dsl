@@ -1,0 +1,1 @@
+kernel k(x: f32[T]) { let a = 1 }

@@ -1,0 +1,207 @@
+// A device to run on: a GPU through libmoert, or the compiler's eval on the host. Failures are reported here.
+#include "moerun.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { GUARD = 256, GUARD_BYTE = 0xa5 };
+
+bool device_fails(struct device *d, int status, const char *what)
+{
+    char text[512] = "";
+    if (!status)
+        return false;
+    moe_error(d->gpu, text, sizeof text);
+    report(status == MOE_ERR_MEMORY || status == MOE_ERR_ARCH ? EXIT_USAGE : EXIT_INTERNAL, "%s: %s: %s", what,
+           moe_status_name(status), text);
+    return true;
+}
+
+static bool is_eval(const struct options *o)
+{
+    return !strcmp(o->device, "eval");
+}
+
+bool device_open(struct device *d, const struct options *o)
+{
+    char why[512];
+    *d = (struct device){ .info = { .size = sizeof d->info } };
+    if (is_eval(o)) {
+        snprintf(d->info.name, sizeof d->info.name, "eval, on the host");
+        snprintf(d->info.arch, sizeof d->info.arch, "%s", o->arch ? o->arch : "none");
+        return true;
+    }
+    int status = moe_open(o->device, &d->gpu, why, sizeof why);
+    if (status)
+        return report(status == MOE_ERR_ARGUMENT ? EXIT_USAGE : EXIT_MISSING,
+                      "%s (--device=eval runs on the host, without a GPU)", why);
+    if (device_fails(d, moe_info(d->gpu, &d->info), "device") ||
+        device_fails(d, moe_stream(d->gpu, &d->stream), "stream")) {
+        device_close(d);
+        return false;
+    }
+    return true;
+}
+
+bool device_load(struct device *d, const struct options *o, const struct model *m)
+{
+    char *bytes;
+    size_t n;
+    if (!d->gpu) {
+        d->eval = eval_open(o, m);
+        return d->eval != NULL;
+    }
+    bool ok = o->image ? read_file(o->image, &bytes, &n) : jit_compile(o, o->arch ? o->arch : d->info.arch, m, &bytes, &n);
+    if (!ok)
+        return false;
+    ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image ? o->image : o->source);
+    free(bytes);
+    return ok;
+}
+
+void device_unload(struct device *d)
+{
+    moe_unload(d->image);
+    eval_close(d->eval);
+    d->image = NULL;
+    d->eval = NULL;
+}
+
+void device_close(struct device *d)
+{
+    device_unload(d);
+    if (d->gpu)
+        moe_destroy(d->gpu, MOE_STREAM, d->stream);
+    moe_close(d->gpu);
+    d->gpu = NULL;
+}
+
+bool device_upload(struct device *d, void *to, const void *from, size_t n)
+{
+    if (d->gpu)
+        return !device_fails(d, moe_upload(d->gpu, to, from, n), "upload");
+    if (n)
+        memcpy(to, from, n);
+    return true;
+}
+
+bool device_download(struct device *d, void *to, const void *from, size_t n)
+{
+    if (d->gpu)
+        return !device_fails(d, moe_download(d->gpu, to, from, n), "download");
+    if (n)
+        memcpy(to, from, n);
+    return true;
+}
+
+bool device_fill(struct device *d, void *p, int byte, size_t n)
+{
+    if (d->gpu)
+        return !device_fails(d, moe_fill(d->gpu, p, byte, n, d->stream), "fill");
+    if (n)
+        memset(p, byte, n);
+    return true;
+}
+
+bool device_sync(struct device *d)
+{
+    return !d->gpu || !device_fails(d, moe_sync(d->gpu, NULL), "running the kernels");
+}
+
+// ---- kernels --------------------------------------------------------------------------------------------------------
+
+static const struct image_kernel *kernel_at(const struct device *d, int i)
+{
+    if (!d->gpu)
+        return eval_kernel(d->eval, i);
+    const struct moe_kernel *k = moe_kernel_at(d->image, i);
+    return k ? moe_signature(k) : NULL;
+}
+
+const struct image_kernel *device_kernel(struct device *d, const struct options *o, const char *name, int rows)
+{
+    const struct image_kernel *k;
+    for (int i = 0; (k = kernel_at(d, i)); i++) {
+        int tile = moe_image_axis(k, "rows");
+        if (!strcmp(k->name, name) && (!rows || tile == rows || (!d->gpu && !tile)) &&
+            (!o->variant || !rows || !strcmp(o->variant, k->variant)))
+            return k;
+    }
+    return NULL;
+}
+
+int layer_variants(struct device *d, int *rows, int max)
+{
+    static const struct options any;
+    const struct image_kernel *k;
+    int n = 0;
+    for (int i = 0; (k = kernel_at(d, i)) && n < max; i++) {
+        int tile = moe_image_axis(k, "rows"), at = 0;
+        if (strcmp(k->name, "gate_up") || !tile || !device_kernel(d, &any, "down", tile))
+            continue;
+        while (at < n && rows[at] < tile)
+            at++;
+        if (at < n && rows[at] == tile)
+            continue;
+        memmove(rows + at + 1, rows + at, (size_t)(n - at) * sizeof *rows);
+        rows[at] = tile;
+        n++;
+    }
+    return n;
+}
+
+bool device_launch(struct device *d, const struct image_kernel *k, const struct moe_arg *args, int nargs,
+                   const int64_t *dims, int tile)
+{
+    if (!d->gpu)
+        return eval_launch(d->eval, k, args, nargs, dims, tile);
+    for (int i = 0; moe_kernel_at(d->image, i); i++)
+        if (moe_signature(moe_kernel_at(d->image, i)) == k)
+            return !device_fails(d, moe_launch(moe_kernel_at(d->image, i), args, nargs, dims, d->stream), "launch");
+    return report(EXIT_INTERNAL, "kernel %s is of another image", k->symbol);
+}
+
+// ---- guarded buffers --------------------------------------------------------------------------------------------------
+
+bool guarded_new(struct device *d, struct guarded *g, size_t bytes)
+{
+    size_t all = bytes + 2 * GUARD;
+    *g = (struct guarded){ .bytes = bytes };
+    if (d->gpu) {
+        if (device_fails(d, moe_alloc(d->gpu, all, &g->base), "memory"))
+            return false;
+    } else {
+        g->base = aligned_alloc(GUARD, (all + GUARD - 1) / GUARD * GUARD);
+        if (!g->base)
+            return report(EXIT_USAGE, "out of memory: %zu bytes", all);
+    }
+    g->ptr = (char *)g->base + GUARD;
+    return device_fill(d, g->base, GUARD_BYTE, GUARD) &&
+           device_fill(d, (char *)g->ptr + bytes, GUARD_BYTE, GUARD);
+}
+
+void guarded_free(struct device *d, struct guarded *g)
+{
+    if (d->gpu)
+        moe_free(d->gpu, g->base);
+    else
+        free(g->base);
+    *g = (struct guarded){ .bytes = 0 };
+}
+
+bool guarded_intact(struct device *d, const struct guarded *g, const char *name, bool *intact)
+{
+    unsigned char band[2 * GUARD];
+    if (!g->base)
+        return true;
+    if (!device_download(d, band, g->base, GUARD) || !device_download(d, band + GUARD, (char *)g->ptr + g->bytes, GUARD))
+        return false;
+    for (int i = 0; i < 2 * GUARD; i++)
+        if (band[i] != GUARD_BYTE) {
+            fprintf(stderr, "moerun: %s: a byte %s the buffer was overwritten\n", name, i < GUARD ? "before" : "after");
+            *intact = false;
+            return true;
+        }
+    return true;
+}

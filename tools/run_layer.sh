@@ -1,0 +1,38 @@
+#!/bin/sh
+# Compiles kernels/moe.dsl for every arch into build/out, then runs the whole layer on the best device there is and checks
+# it against double precision. run_layer.sh BUILD
+set -u
+b=$1
+out=$b/out
+mkdir -p "$out"
+failed=0
+
+have_ptxas=yes
+compile() { # arch kind suffix
+    "$b/moec" --arch="$1" --emit="$2" -o "$out/moe.$1.$3" kernels/moe.dsl
+    s=$?
+    [ $s -eq 0 ] || { [ $s -eq 3 ] && have_ptxas=no || failed=1; }
+    return $s
+}
+for a in sm_80 sm_90a sm_100a; do
+    compile $a ptx ptx
+    if [ $have_ptxas = yes ] && compile $a cubin cubin; then
+        compile $a image moe
+    else
+        "$b/moec" --arch=$a --ptx-only -o "$out/moe.$a.moe" kernels/moe.dsl || failed=1
+    fi
+done
+for a in gfx942 gfx950; do
+    compile $a hsaco hsaco
+    compile $a image moe
+done
+[ $have_ptxas = yes ] || echo "no ptxas on this machine: PTX only. Install the CUDA toolkit, or set MOE_PTXAS, for cubins."
+ls -l "$out" | awk 'NR > 1 { printf "%10d  %s\n", $5, $9 }'
+[ $failed -eq 0 ] || exit 1
+
+if "$b/moerun" info --device=cuda:0 >/dev/null 2>&1; then
+    echo "running the layer on cuda:0"
+    exec "$b/moerun" verify --device=cuda:0 --model=mixtral-8x7b --tokens=1,33,128
+fi
+echo "no GPU here: running the layer's tile IR on the CPU, in double precision, on a reduced model"
+exec "$b/moerun" verify --device=eval --model=tiny --tokens=1,33

@@ -16,7 +16,6 @@ struct lexer {
     struct ctx *c;
     const char *p, *end, *line_start;
     int line, depth;          // depth: open () and []
-    struct loc line_end;      // of the line before
     VEC(struct token) out;
     struct text doc;          // comment lines since the last token
     int doc_line;             // line of the last of them
@@ -73,7 +72,6 @@ static void newline(struct lexer *l)
         push(l, TK_NEWLINE, l->p, 1);
     if (l->doc.n && l->doc_line != l->line)
         l->doc.n = 0; // a blank line ends a comment's hold
-    l->line_end = here(l, l->p, 1);
     l->p++;
     l->line++;
     l->line_start = l->p;
@@ -146,8 +144,31 @@ static void int_value(struct lexer *l, struct token *t)
         error(l->c, t->loc, "integer %.40s%s does not fit in 63 bits", t->s, strlen(t->s) > 40 ? "..." : "");
 }
 
-// A name. One that starts a statement, first on its line, ends what () and [] left open: the parser then sees the end
-// of the line that went wrong.
+// The place just behind the last token.
+static struct loc behind(const struct lexer *l)
+{
+    if (!l->out.n)
+        return (struct loc){ 1, 1, 0 };
+    const struct token *t = &l->out.v[l->out.n - 1];
+    return (struct loc){ t->loc.line, t->loc.col + (t->kind == TK_NEWLINE ? 0 : t->loc.len), 0 };
+}
+
+// Is the statement before this line still open: a bracket, or an operator at the end of its line?
+static bool hanging(const struct lexer *l)
+{
+    const struct token *t = l->out.n ? &l->out.v[l->out.n - 1] : NULL;
+    return t && t->loc.line < l->line && (l->depth || (t->kind == TK_PUNCT && *t->s != '{'));
+}
+
+// Ends such a statement: the parser then sees the end of the line that went wrong.
+static void end_statement(struct lexer *l)
+{
+    struct token end = { .kind = TK_NEWLINE, .loc = behind(l), .s = "\n" };
+    VEC_PUSH(l->c->arena, &l->out, end);
+    l->depth = 0;
+}
+
+// A name. One that starts a statement, first on its line, is no part of the statement before it.
 static void name(struct lexer *l)
 {
     static const char *const words[] = { "let", "var", "for", "parallel", "if", "else", "kernel", "schedule" };
@@ -155,12 +176,9 @@ static void name(struct lexer *l)
     while (l->p < l->end && (name_start(*l->p) || digit(*l->p)))
         l->p++;
     size_t n = (size_t)(l->p - s);
-    for (size_t i = 0; l->depth && l->out.v[l->out.n - 1].loc.line < l->line && i < COUNTOF(words); i++)
-        if (n == strlen(words[i]) && !memcmp(s, words[i], n)) {
-            struct token end = { .kind = TK_NEWLINE, .loc = l->line_end, .s = "\n" };
-            VEC_PUSH(l->c->arena, &l->out, end);
-            l->depth = 0;
-        }
+    for (size_t i = 0; hanging(l) && i < COUNTOF(words); i++)
+        if (n == strlen(words[i]) && !memcmp(s, words[i], n))
+            end_statement(l);
     push(l, TK_NAME, s, n);
 }
 
@@ -255,6 +273,8 @@ static void punctuation(struct lexer *l)
         rubbish(l);
         return;
     }
+    if (*s == '}' && hanging(l))
+        end_statement(l);
     if (*s == '(' || *s == '[')
         l->depth++;
     else if ((*s == ')' || *s == ']') && l->depth)
@@ -291,7 +311,8 @@ struct token *lex(struct ctx *c, int *n)
             punctuation(&l);
         }
     }
-    push(&l, TK_END, l.end, 0);
+    struct token end = { .kind = TK_END, .loc = behind(&l), .s = "" };
+    VEC_PUSH(c->arena, &l.out, end);
     *n = l.out.n;
     return l.out.v;
 }

@@ -139,8 +139,7 @@ static bool declaration_here(const struct parser *p)
     const struct token *t = peek(p);
     if (p->at && p->t[p->at - 1].loc.line == t->loc.line)
         return false;
-    return is(t, "kernel") || is(t, "schedule") ||
-           (is(t, "type") && ahead(p, 1)->kind == TK_NAME && is(ahead(p, 2), "="));
+    return is(t, "kernel") || is(t, "schedule") || (is(t, "type") && ahead(p, 1)->kind == TK_NAME);
 }
 
 // ---- nodes -------------------------------------------------------------------------------------------------------
@@ -442,11 +441,13 @@ static struct node *at_statement(struct parser *p)
 {
     struct node *n = make(p, N_AT, next(p)->loc);
     n->name = a_name(p, "the name of an axis after 'at'");
-    expect(p, "=", "'='");
-    expect(p, "tile", "'tile('");
+    if (!p->panic)
+        expect(p, "=", arena_printf(p->c->arena, "'at %.40s = tile(end), origin'", n->name));
+    expect(p, "tile", "'tile(end), origin' after '='");
     expect(p, "(", "'(' after 'tile'");
-    add(p, n, expr(p));
-    expect(p, ")", "')' after the bound of the axis");
+    if (!p->panic)
+        add(p, n, expr(p));
+    expect(p, ")", "')' after the end of the axis");
     expect(p, ",", "',' and the origin of the axis");
     if (!p->panic)
         add(p, n, expr(p));
@@ -459,11 +460,11 @@ static struct node *role(struct parser *p)
 {
     struct node *n = make(p, N_ROLE, next(p)->loc);
     n->name = a_name(p, "the name of the role");
-    expect(p, "(", "'(' with the first warp and the number of warps");
-    n->value = an_int(p, "the first warp");
-    expect(p, ",", "','");
-    n->value2 = an_int(p, "the number of warps");
-    expect(p, ")", "')'");
+    expect(p, "(", "'(first warp, warps)' after the name of the role");
+    n->value = an_int(p, "the number of the first warp");
+    expect(p, ",", "',' and how many warps the role has");
+    n->value2 = an_int(p, "how many warps the role has");
+    expect(p, ")", "')' after the number of warps");
     add(p, n, block(p));
     return n;
 }
@@ -472,16 +473,16 @@ static struct node *shared(struct parser *p)
 {
     struct node *n = make(p, N_SHARED, next(p)->loc);
     n->name = a_name(p, "the name of the shared buffer");
-    expect(p, ":", "':'");
+    expect(p, ":", "':' and the element type");
     n->name2 = a_name(p, "an element type");
-    expect(p, "[", "'[stages]'");
+    expect(p, "[", "'[stages][rows, cols]' after the element type");
     n->value = an_int(p, "the number of stages");
-    expect(p, "]", "']'");
-    expect(p, "[", "'[rows, cols]'");
+    expect(p, "]", "']' after the number of stages");
+    expect(p, "[", "'[rows, cols]' after the stages");
     add(p, n, int_node(p, "the number of rows"));
-    expect(p, ",", "','");
+    expect(p, ",", "',' and the number of columns");
     add(p, n, int_node(p, "the number of columns"));
-    expect(p, "]", "']'");
+    expect(p, "]", "']' after the number of columns");
     annotations(p, n);
     return n;
 }
@@ -584,7 +585,7 @@ static struct node *statement(struct parser *p)
         return conditional(p);
     if (is(t, "at") && named)
         return at_statement(p);
-    if (is(t, "role") && named)
+    if (is(t, "role") && (named || is(ahead(p, 1), "(")))
         return role(p);
     if (is(t, "shared") && named)
         return shared(p);
@@ -703,12 +704,15 @@ static void requirements(struct parser *p, struct node *kernel)
 
 static void layouts(struct parser *p, struct node *kernel)
 {
-    for (skip_newlines(p); is(peek(p), "layout") && ahead(p, 1)->kind == TK_NAME; skip_newlines(p)) {
+    for (skip_newlines(p); is(peek(p), "layout") && (ahead(p, 1)->kind == TK_NAME || is(ahead(p, 1), "{")); skip_newlines(p)) {
         struct node *d = distribution(p);
-        if (p->panic)
-            recover(p);
-        else
+        if (!p->panic)
             add(p, kernel, d);
+        while (p->panic && !block_ends(p))
+            next(p);
+        if (p->panic)
+            accept(p, "}");
+        p->panic = false;
     }
 }
 
@@ -725,6 +729,7 @@ static bool on_next_line(struct parser *p, const char *word)
 
 static struct node *kernel(struct parser *p)
 {
+    static const char *const words[] = { "require", NULL };
     struct node *n = make(p, N_KERNEL, peek(p)->loc);
     n->doc = next(p)->doc;
     n->loc = peek(p)->loc;
@@ -745,8 +750,11 @@ static struct node *kernel(struct parser *p)
     on_next_line(p, "{");
     struct node *b = make(p, N_BLOCK, peek(p)->loc);
     struct loc open = peek(p)->loc;
-    if (p->panic || !expect(p, "{", "'{' and the body of the kernel"))
+    if (!p->panic && !is(peek(p), "{") && complain(p))
+        error(p->c, open, "expected '{' and the body of the kernel, found %s%s", shown(p, peek(p)), guess(p, peek(p), words));
+    if (p->panic)
         return n;
+    next(p);
     layouts(p, n);
     statements(p, b);
     close_block(p, open);
@@ -786,7 +794,7 @@ static struct node *schedule_block(struct parser *p)
     expect(p, "for", "'for' and an arch");
     if (!p->panic)
         do
-            add(p, n, name_node(p, "an arch"));
+            add(p, n, name_node(p, "the name of an arch"));
         while (!p->panic && accept(p, ","));
     expect(p, "{", "'{' and the schedule's items");
     for (skip_newlines(p); !p->panic && !block_ends(p); skip_newlines(p))

@@ -29,6 +29,7 @@ struct golden {
     char path[PATH_SIZE], name[PATH_SIZE]; // tests/golden/check/x.dsl, x.dsl
     char arch[64];
     char *src, *flags;
+    size_t src_len;
     struct moec_binding bind[BINDINGS_MAX];
     int nbind;
     bool errors;        // found some
@@ -37,7 +38,7 @@ struct golden {
 
 // ---- files -----------------------------------------------------------------------------------------------------
 
-static char *read_file(const char *path)
+static char *read_file(const char *path, size_t *len)
 {
     FILE *f = fopen(path, "rb");
     if (!f)
@@ -46,6 +47,8 @@ static char *read_file(const char *path)
     size_t n = fread(s, 1, TEXT_SIZE - 1, f);
     fclose(f);
     s[n] = 0;
+    if (len)
+        *len = n;
     return s;
 }
 
@@ -100,11 +103,11 @@ static void print_into(char *to, struct ctx *c, const struct node *file)
     append(to, t.s, t.n);
 }
 
-static struct node *parse_text(struct ctx *c, const char *src)
+static struct node *parse_text(struct ctx *c, const char *src, size_t len)
 {
     int n;
     c->src = src;
-    c->src_len = strlen(src);
+    c->src_len = len;
     c->diags = NULL;
     c->diag_tail = &c->diags;
     struct token *t = lex(c, &n);
@@ -115,7 +118,7 @@ static struct node *parse_text(struct ctx *c, const char *src)
 static void run_parse(struct golden *g)
 {
     struct ctx c = { .arena = arena_new(NULL, NULL), .file = g->name };
-    struct node *file = parse_text(&c, g->src);
+    struct node *file = parse_text(&c, g->src, g->src_len);
     struct text t = { .arena = c.arena };
     for (const struct diag *d = c.diags; d; d = d->next)
         diag_format(&c, d, &t);
@@ -123,7 +126,7 @@ static void run_parse(struct golden *g)
     g->errors = c.errors != 0;
     if (!g->errors) {
         print_into(g->out, &c, file);
-        struct node *again = parse_text(&c, g->out);
+        struct node *again = parse_text(&c, g->out, strlen(g->out));
         assert_true(c.errors == 0 && node_equal(file, again));
     }
     arena_free(c.arena);
@@ -145,7 +148,7 @@ static void run_compile(struct golden *g)
     o.stop_after = !strcmp(g->stage, "check") ? "tile" : g->stage;
     if (!strcmp(g->stage, "mlir") || !strcmp(g->stage, "llvm") || !strcmp(g->stage, "llvmopt") || !strcmp(g->stage, "asm"))
         o.emit = MOEC_ASM;
-    struct moec_result *r = moec_compile(g->src, strlen(g->src), g->name, &o);
+    struct moec_result *r = moec_compile(g->src, g->src_len, g->name, &o);
     assert_non_null(r);
     for (int i = 0; moec_diagnostic(r, i); i++)
         append(g->diags, moec_diagnostic(r, i)->formatted, strlen(moec_diagnostic(r, i)->formatted));
@@ -224,7 +227,7 @@ static bool judge(struct golden *g)
         remove(g->errors ? out : err);
         return true;
     }
-    char *want_err = read_file(err), *want_out = read_file(out);
+    char *want_err = read_file(err, NULL), *want_out = read_file(out, NULL);
     bool ok = false;
     if (!want_err == !want_out)
         print_message("%s: exactly one of .err and .out must stand beside it\n", g->path);
@@ -247,7 +250,7 @@ static bool run_one(const char *stage, const char *path)
     const char *plus = strchr(g.name, '+');
     if (plus)
         snprintf(g.arch, sizeof g.arch, "%.*s", (int)strcspn(plus + 1, "."), plus + 1);
-    g.src = read_file(path);
+    g.src = read_file(path, &g.src_len);
     read_options(&g);
     if (!strcmp(stage, "parse"))
         run_parse(&g);

@@ -1,6 +1,6 @@
-let a = 3
 kernal k(x: f32[T]) { }
 
 schedule k for a { }
-func f() { }
+let a = 3
 type t = f32
+func f() { }

@@ -9,8 +9,6 @@
 #include "describe.h"
 #include "stages.h"
 
-const char *const stage_names[ST_COUNT] = { "tokens", "ast", "tile", "expand", "sched", "layout", "mlir", "mlirllvm", "llvm",
-                                            "llvmopt", "asm", "image" };
 enum { KERNELS_MAX = 256 };
 
 struct moec_result {

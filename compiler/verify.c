@@ -9,6 +9,9 @@
 
 #include <string.h>
 
+const char *const stage_names[ST_COUNT] = { "tokens", "ast", "tile", "expand", "sched", "layout", "mlir", "mlirllvm", "llvm",
+                                            "llvmopt", "asm", "image" };
+
 bool fault(struct check *v, struct loc at, const char *fmt, ...)
 {
     char text[400];

@@ -36,7 +36,7 @@ static void check_typedef(struct checker *s, const struct node *n)
     a->name = n->name;
     a->elem = elem_named(s, type->name);
     if (a->elem == EL_NONE) {
-        error(s->c, type->loc, "unknown type '%s'", type->name);
+        unknown_elem(s, type);
         a->elem = EL_F32;
     }
     if (b && !b->type)
@@ -120,9 +120,21 @@ static struct buf *map_param(struct checker *s, const struct node *n, const stru
     return b;
 }
 
-static void unknown_elem(struct checker *s, const struct node *type)
+void unknown_elem(struct checker *s, const struct node *type)
 {
+    static const char *const elsewhere[][2] = { { "float", "f32" },  { "float32", "f32" },   { "half", "f16" },  { "float16", "f16" },
+                                                { "fp16", "f16" },   { "bfloat16", "bf16" }, { "int", "i32" },   { "int32", "i32" },
+                                                { "boolean", "bool" } };
     struct nearest near = { .want = type->name };
+    if (!strcmp(type->name, "tile_map")) {
+        error(s->c, type->loc, "a tile_map needs its number of entries: tile_map[N]");
+        return;
+    }
+    for (size_t i = 0; i < COUNTOF(elsewhere); i++)
+        if (!strcmp(type->name, elsewhere[i][0])) {
+            error(s->c, type->loc, "unknown type '%s'; did you mean '%s'?", type->name, elsewhere[i][1]);
+            return;
+        }
     for (int e = EL_BOOL; e < EL_COUNT; e++)
         nearest_try(&near, elem_names[e]);
     for (const struct alias *a = s->aliases; a; a = a->next)
@@ -220,7 +232,7 @@ static void apply_require(struct checker *s, const struct require *r)
 
 static void check_require(struct checker *s, const struct node *n)
 {
-    struct require r = { .loc = n->kids[0]->loc };
+    struct require r = { .loc = n->loc };
     const struct node *name = NULL;
     if (!parse_require(n->kids[0], &r, &name)) {
         error(s->c, r.loc, "expected 'NAME %% number == 0' or 'NAME <= number'");
@@ -358,7 +370,8 @@ static void unused_bindings(struct checker *s)
         for (int j = i + 1; j < s->c->nbind && first; j++)
             first = !s->bind_used[j] || strcmp(s->c->bind[i].name, s->c->bind[j].name) != 0;
         if (first)
-            error(s->c, (struct loc){ 0 }, "no dimension or type named '%s'", s->c->bind[i].name);
+            error(s->c, (struct loc){ 0 }, "-D %s: there is no dimension or type named '%s'", s->c->bind[i].name,
+                  s->c->bind[i].name);
     }
 }
 

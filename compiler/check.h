@@ -100,6 +100,9 @@ bool is_literal_type(struct checker *s, struct value v, enum elem e, const struc
 // ---- check_stmt.c
 void check_block(struct checker *s, const struct node *block, struct block *into); // opens a scope
 bool check_type(struct checker *s, const struct node *n, struct type *t);
+// ---- check.c
+void unknown_elem(struct checker *s, const struct node *type); // the error, with what was probably meant
+// ---- check_stmt.c
 bool host_computable(const struct op *op);
 
 // ---- check_fact.c

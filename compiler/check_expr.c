@@ -225,9 +225,9 @@ static struct value check_unary(struct checker *s, const struct node *n)
         return v;
     }
     if (n->name[0] == '!' && e != EL_BOOL)
-        return bad(error(s->c, n->loc, "operand of '!' must be bool, not %s", val_text(s, v)));
+        return bad(error(s->c, n->kids[0]->loc, "operand of '!' must be bool, not %s", val_text(s, v)));
     if (n->name[0] == '~' && e != EL_I32)
-        return bad(error(s->c, n->loc, "operand of '~' must be i32, not %s", val_text(s, v)));
+        return bad(error(s->c, n->kids[0]->loc, "operand of '~' must be i32, not %s", val_text(s, v)));
     return unary_op(s, OP_NOT, n->name, v, n, n->kids[0]);
 }
 
@@ -416,8 +416,11 @@ bool check_nargs(struct checker *s, const struct node *n, int min, int max, cons
 {
     if (n->nkids >= min && n->nkids <= max)
         return true;
-    return error(s->c, n->loc, "'%s' takes %s%d argument%s, found %d: %s", n->name, min == max ? "" : "up to ", max,
-                 max == 1 ? "" : "s", n->nkids, form);
+    const char *from = min == max ? "" : arena_printf(s->c->arena, "%d or ", min);
+    if (!max)
+        return error(s->c, n->loc, "'%s' takes no arguments, found %d", n->name, n->nkids);
+    return error(s->c, n->loc, "'%s' takes %s%d argument%s, found %d: %s", n->name, from, max, max == 1 ? "" : "s", n->nkids,
+                 form);
 }
 
 static struct op *dot_operand(struct checker *s, const struct node *n)

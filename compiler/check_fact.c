@@ -68,7 +68,7 @@ void check_axis_facts(struct checker *s, const struct node *n, struct axis *a)
     if (t) {
         a->size = annot_int(s, t, 0, 1, 1 << 15);
         if (!power_of_two(a->size)) {
-            error(s->c, t->loc, "tile of axis '%s' must be a power of two, not %d", a->name, a->size);
+            error(s->c, t->args[0]->loc, "a tile is a power of two, not %d", a->size);
             a->size = 0;
         }
     }
@@ -145,7 +145,8 @@ static bool fill_home(struct checker *s, const struct node *n, struct home *h)
         if (!parse_bit(n->kids[i]->name, &h->bits[h->nbits++]))
             return error(s->c, n->kids[i]->loc, "expected a bit such as r0, l3 or w1, found '%s'", n->kids[i]->name);
     if (h->axis->size && h->axis->size != 1 << h->nbits)
-        return error(s->c, n->loc, "axis '%s' has %d positions, but %d bits", n->name, h->axis->size, h->nbits);
+        return error(s->c, n->loc, "axis '%s' has %d positions, but its %d bit%s %d", n->name, h->axis->size, h->nbits,
+                     h->nbits == 1 ? " gives" : "s give", 1 << h->nbits);
     return true;
 }
 

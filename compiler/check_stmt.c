@@ -10,14 +10,8 @@ bool check_type(struct checker *s, const struct node *n, struct type *t)
     memset(t, 0, sizeof *t);
     t->elem = elem_named(s, n->name);
     bool ok = t->elem != EL_NONE;
-    if (!ok) {
-        struct nearest near = { .want = n->name };
-        for (int e = EL_BOOL; e < EL_COUNT; e++)
-            nearest_try(&near, elem_names[e]);
-        for (const struct alias *a = s->aliases; a; a = a->next)
-            nearest_try(&near, a->name);
-        error(s->c, n->loc, "unknown type '%s'%s", n->name, did_you_mean(s->c, &near));
-    }
+    if (!ok)
+        unknown_elem(s, n);
     if (n->nkids > RANK_MAX)
         return error(s->c, n->kids[RANK_MAX]->loc, "a tile has at most %d axes, found %d", RANK_MAX, n->nkids);
     for (int i = 0; i < n->nkids; i++) {
@@ -119,8 +113,9 @@ static void check_range(struct checker *s, const struct node *n, const struct no
 static bool let_type(struct checker *s, const struct node *n, const struct type *t, struct op *op, bool fresh)
 {
     if (op->type.elem != t->elem || !same_axes(&op->type, t)) {
-        error(s->c, n->kids[1]->loc, "'%s' is declared %s, the value is %s", n->name, type_text(s->c, t),
-              type_text(s->c, &op->type));
+        bool cast = same_axes(&op->type, t) && t->elem != EL_BOOL;
+        error(s->c, n->kids[1]->loc, "'%s' is declared %s, the value is %s%s", n->name, type_text(s->c, t),
+              type_text(s->c, &op->type), cast ? arena_printf(s->c->arena, "; write %s(...)", elem_names[t->elem]) : "");
         return false;
     }
     if (fresh)
@@ -241,6 +236,8 @@ static void check_set(struct checker *s, const struct node *n)
     struct value v, get;
     if (!y) {
         unknown_name(s, target->name, target->loc);
+        if (!n->value)
+            note(s->c, target->loc, "to declare it here, write let %s = ..., or var for what changes", target->name);
         expr(s, e);
         return;
     }
@@ -375,10 +372,11 @@ static void map_clause(struct checker *s, const struct node *n, struct clause *c
     if (!y)
         unknown_name(s, src->name, src->loc);
     else if (y->kind != SY_POISON && (y->kind != SY_BUF || y->buf->kind != BUF_MAP))
-        error(s->c, src->loc, "'%s' is %s, not a tile_map", src->name, sym_kind_text(y->kind));
+        error(s->c, src->loc, "'%s' is %s, not a tile_map%s", src->name, sym_kind_text(y->kind),
+              y->kind == SY_BUF ? "" : arena_printf(s->c->arena, "; write tile(%s)", src->name));
     else if (y->kind == SY_BUF)
         cl->map = y->buf;
-    if (!n->name2)
+    if (cl->map && !n->name2)
         error(s->c, n->loc, "an entry of a tile map has an expert and rows: write (expert, %s) in %s", n->name, src->name);
 }
 

@@ -8,9 +8,14 @@
 
 #include <string.h>
 
+// As a user writes it.
 static const char *name_of(const struct op *op)
 {
-    return op_infos[op->code].name;
+    static const char *const signs[OP_COUNT] = {
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*",  [OP_DIV] = "/",  [OP_REM] = "%", [OP_NEG] = "-",
+        [OP_AND] = "&", [OP_OR] = "|",  [OP_XOR] = "^",  [OP_NOT] = "!",  [OP_LT] = "<",  [OP_LE] = "<=",
+        [OP_GT] = ">",  [OP_GE] = ">=", [OP_EQ] = "==",  [OP_NE] = "!=",  [OP_SHL] = "<<", [OP_SHR] = ">>" };
+    return signs[op->code] ? signs[op->code] : op_infos[op->code].name;
 }
 
 static const char *arg_text(struct ctx *c, const struct op *op, int i)
@@ -288,6 +293,7 @@ static bool check_copy(struct ctx *c, struct op *op)
     if (!want_count(c, op, rank + 1) || !want_scalar(c, op, 0, EL_I32) || !indices(c, op, 1))
         return false;
     struct type t = op->type;
+    t.elem = op->buf->elem;
     op->type = (struct type){ 0 };
     if (!op->buf2 || op->buf2->kind != BUF_SHARED)
         return error(c, op->loc, "'copy' goes to a shared buffer");

@@ -96,7 +96,8 @@ static int distance(const char *a, const char *b)
 void nearest_try(struct nearest *n, const char *candidate)
 {
     int cost = distance(n->want, candidate), most = ((int)strlen(n->want) + 1) / 3;
-    if (cost <= most && (!n->best || cost < n->cost)) {
+    bool longer = n->best && cost == n->cost && !strncmp(candidate, n->want, strlen(n->want)); // sm_90: sm_90a, not sm_80
+    if (cost <= most && (!n->best || cost < n->cost || longer)) {
         n->best = candidate;
         n->cost = cost;
     }

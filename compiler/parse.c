@@ -440,6 +440,7 @@ static struct node *conditional(struct parser *p)
 static struct node *at_statement(struct parser *p)
 {
     struct node *n = make(p, N_AT, next(p)->loc);
+    n->loc = peek(p)->loc;
     n->name = a_name(p, "the name of an axis after 'at'");
     if (!p->panic)
         expect(p, "=", arena_printf(p->c->arena, "'at %.40s = tile(end), origin'", n->name));
@@ -459,6 +460,7 @@ static struct node *at_statement(struct parser *p)
 static struct node *role(struct parser *p)
 {
     struct node *n = make(p, N_ROLE, next(p)->loc);
+    n->loc = peek(p)->loc;
     n->name = a_name(p, "the name of the role");
     expect(p, "(", "'(first warp, warps)' after the name of the role");
     n->value = an_int(p, "the number of the first warp");
@@ -472,6 +474,7 @@ static struct node *role(struct parser *p)
 static struct node *shared(struct parser *p)
 {
     struct node *n = make(p, N_SHARED, next(p)->loc);
+    n->loc = peek(p)->loc;
     n->name = a_name(p, "the name of the shared buffer");
     expect(p, ":", "':' and the element type");
     n->name2 = a_name(p, "an element type");
@@ -675,6 +678,7 @@ static struct node *param(struct parser *p)
 static struct node *distribution(struct parser *p)
 {
     struct node *n = make(p, N_DIST, next(p)->loc);
+    n->loc = peek(p)->loc;
     n->name = a_name(p, "the name of the layout");
     expect(p, "{", "'{'");
     skip_newlines(p);

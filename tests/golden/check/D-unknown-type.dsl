@@ -1,0 +1,4 @@
+// -D act=f99
+type act = f16
+kernel k(x: act[T]) {
+}

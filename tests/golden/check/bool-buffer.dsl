@@ -1,0 +1,2 @@
+kernel k(y: out bool[T]) {
+}

@@ -1,0 +1,2 @@
+kernel k(x: f32[A, B, C, D, E]) {
+}

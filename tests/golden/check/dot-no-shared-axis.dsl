@@ -1,0 +1,6 @@
+kernel k(x: f32[T, 4], q: bf16[T, 64], n: i32, p: f32, y: out f32[T, 4], z: inout i32[T]) {
+    parallel t in tile(T) {
+        let s = range(16)
+        let a = dot(q[t, 0], q[s, 1])
+    }
+}

@@ -1,0 +1,2 @@
+kernel k(x: f32[T], x: f32[T], T: i32) {
+}

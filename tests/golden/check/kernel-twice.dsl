@@ -1,0 +1,4 @@
+kernel k(x: f32[T]) {
+}
+kernel k(y: f32[T]) {
+}

@@ -1,0 +1,3 @@
+kernel k(tiles: tile_map[N], y: out f32[T]) {
+    for (e, rows) in tiles { y[rows] = 1 }
+}

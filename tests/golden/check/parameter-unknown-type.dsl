@@ -1,0 +1,3 @@
+type act = bf16
+kernel k(a: acd[T], b: float[T], c: act[T]) {
+}

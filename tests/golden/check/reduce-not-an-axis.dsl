@@ -1,0 +1,7 @@
+kernel k(x: f32[T, 4], q: bf16[T, 64], n: i32, p: f32, y: out f32[T, 4], z: inout i32[T]) {
+    parallel t in tile(T) {
+        let s = reduce_sum(x[t, 0], n)
+        let r = reduce_max(x[t, 0], 4)
+        let m = reduce_min(x[t, 0], missing)
+    }
+}

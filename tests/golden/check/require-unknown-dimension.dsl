@@ -1,0 +1,2 @@
+kernel k(x: f32[T, Hidden]) require Hiden % 8 == 0, x <= 8, Q <= 3 {
+}

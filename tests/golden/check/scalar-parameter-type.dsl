@@ -1,0 +1,2 @@
+kernel k(a: bf16, b: bool, c: out i32, d: tile_map) {
+}

@@ -63,6 +63,7 @@ struct ref_verdict {
     int64_t near_ties;   // (route) other choices within rounding of the scores
     double worst;        // largest error, in units of its bound: at most 1 unless bad
     double rel_l2;       // largest over the rows
+    double rel_mean;     // its root mean square over the rows
     double max_abs;      // largest |got - want| / rms of the row
     double mean_signed;  // mean of (|got| - |want|) / rms of the row: rounding that leans one way shows here
     int64_t ulps[REF_ULP_BINS];
@@ -80,8 +81,9 @@ void judge_d(const struct ref_layer *l, const struct ref_plan *p, const uint16_t
 // Every value of y, from the d given.
 void judge_combine(const struct ref_layer *l, const struct ref_plan *p, const uint16_t *d, const uint16_t *y,
                    struct ref_verdict *v);
-// The rows y[tokens[i]] against ref_tokens(): relative L2 of each row at most `limit`, each value within 10 * limit of the
-// row's rms.
+// The rows y[tokens[i]] against ref_tokens(): relative L2 of each row at most limit * (1 + 2 / sqrt(hidden)), since short
+// rows scatter more; of all rows together (rel_mean, for the caller to judge) at most limit; each value within 10 * limit
+// of the row's rms.
 void judge_tokens(const struct ref_layer *l, const int *tokens, int n, const double *want, const uint16_t *y, double limit,
                   struct ref_verdict *v);
 // Rows [0, rows) hold no value of the poison 0xffff, rows [rows, total) hold nothing else.

@@ -17,13 +17,14 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
     char type[8]; // "" for numbers
 };
 struct options {
-    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *map;
+    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special;
     const struct model *models[LIST_MAX];
     int nmodels;
+    struct model custom; // --model=E:K:H:I[:...]
     int tokens[LIST_MAX], ntokens;
     int rows[LIST_MAX], nrows; // tile of rows; empty: chosen; -1 alone: every variant
     bool f16, verbose, bind_all, ptx;
-    char routing; // 'u'niform, 'z'ipf, 'o'ne, 'f'ile
+    char routing; // 'u'niform, 'z'ipf, 'o'ne, 'f'ile; ids not from the router: 'h'oles, 'b'eyond, 't'wice
     double zipf;
     const char *routing_file;
     uint64_t seed;
@@ -132,7 +133,7 @@ struct layer {
     struct guarded b[BUFFERS];
     uint16_t *host_x;
     float *host_logits, *host_bias;
-    int32_t *file_ids; // --routing=file: in place of what the router chose
+    int32_t *given_ids; // --routing=file and the like: in place of what the router chose
     const struct image_kernel *k[STEPS];
 };
 bool layer_weights(struct layer *l, const struct options *o, struct device *d, const struct model *m); // once a model

@@ -190,7 +190,7 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
         plan_free(&p);
         return false;
     }
-    if (!l->file_ids)
+    if (!l->given_ids)
         judge_route(&router, r->ids, r->weights, &j->v[C_ROUTE]);
     ref_plan(r->ids, &p);
     judge_integers(l, &p, r, j);
@@ -201,6 +201,10 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
     // Rounding that leans one way: far less than a rounding error, but the same sign everywhere.
     struct ref_verdict *v = &j->v[C_TOKENS];
     double lean = (l->o->f16 ? 1 / 8.0 : 1) * (2.5e-4 + 0.02 / sqrt((double)v->checked + 1));
+    if (ok && !v->bad && v->rel_mean > l->o->limit) {
+        v->bad++;
+        snprintf(v->first, sizeof v->first, "relative L2 error of all rows %.3e, allowed %.1e", v->rel_mean, l->o->limit);
+    }
     if (ok && !v->bad && fabs(v->mean_signed) > lean) {
         v->bad++;
         snprintf(v->first, sizeof v->first, "errors lean one way: mean %.2e of the rms, allowed %.2e", v->mean_signed, lean);

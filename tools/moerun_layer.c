@@ -18,11 +18,26 @@ static int64_t matrix_elems(const struct model *m)
     return (int64_t)m->experts * m->hidden * m->ffn;
 }
 
+static bool special(const struct layer *l, const char *what)
+{
+    return l->o->special && !strcmp(l->o->special, what);
+}
+
+// --special=inf-weight: the first weight of w_gate of this expert.
+static int64_t infinite_at(const struct layer *l, int which)
+{
+    int expert = l->m->experts > 3 ? 3 : l->m->experts - 1;
+    return which == REF_GATE && special(l, "inf-weight") ? (int64_t)expert * l->m->hidden * l->m->ffn : -1;
+}
+
 void layer_row(void *layer, enum ref_matrix which, int expert, int index, double *out)
 {
     const struct layer *l = layer;
     int64_t width = which == REF_DOWN ? l->m->ffn : l->m->hidden, rows = which == REF_DOWN ? l->m->hidden : l->m->ffn;
-    normal_values(&l->w[which], ((int64_t)expert * rows + index) * width, width, out);
+    int64_t first = ((int64_t)expert * rows + index) * width;
+    normal_values(&l->w[which], first, width, out);
+    if (first == infinite_at(l, which))
+        out[0] = HUGE_VAL;
 }
 
 // Uploads (or compares) one matrix, a piece at a time.
@@ -34,7 +49,10 @@ static bool each_piece(struct layer *l, int which, bool compare, bool *same)
     for (int64_t at = 0; ok && at < n; at += UPLOAD_PIECE * step) {
         int64_t m = n - at < UPLOAD_PIECE ? n - at : UPLOAD_PIECE;
         uint16_t *device = (uint16_t *)l->b[B_GATE + which].ptr + at;
+        int64_t infinite = infinite_at(l, which);
         normal_fill(&l->w[which], at, m, host);
+        if (infinite >= at && infinite < at + m)
+            host[infinite - at] = ref_bits(l->o->f16, HUGE_VAL);
         if (!compare) {
             ok = device_upload(l->d, device, host, (size_t)m * sizeof *host);
             continue;
@@ -49,7 +67,13 @@ static bool each_piece(struct layer *l, int which, bool compare, bool *same)
 
 bool layer_weights(struct layer *l, const struct options *o, struct device *d, const struct model *m)
 {
+    static const char *const specials[] = { "ties", "logits-100", "logits-low", "nan-row", "inf-weight" };
+    bool known = !o->special;
     *l = (struct layer){ .o = o, .d = d, .m = m };
+    for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
+        known = known || special(l, specials[i]);
+    if (!known)
+        return report(EXIT_USAGE, "--special=%s is unknown; moerun --help tells", o->special);
     for (int i = 0; i < 3; i++) {
         double sigma = 1 / sqrt(i == REF_DOWN ? m->ffn : m->hidden);
         if (!normal_init(&l->w[i], o->seed, i, sigma, o->f16) ||
@@ -82,35 +106,61 @@ static void make_logits(struct layer *l)
         double gumbel = -log(-log(random_unit(o->seed, 2000 + (uint64_t)l->tokens, (uint64_t)i)));
         double weight = o->routing == 'z' ? -o->zipf * log(e + 1) : o->routing == 'o' && e == experts - 1 ? 30 : 0;
         l->host_logits[i] = (float)(spread * (weight + gumbel));
+        if (special(l, "ties"))
+            l->host_logits[i] = 0;
+        else if (special(l, "logits-100"))
+            l->host_logits[i] = gumbel > 0.3665 ? 100 : -100; // the median
+        else if (special(l, "logits-low"))
+            l->host_logits[i] = -200;
     }
     for (int e = 0; e < experts; e++)
         l->host_bias[e] = l->m->bias ? (float)(0.02 * (random_unit(o->seed, 3000, (uint64_t)e) - 0.5)) : 0;
 }
 
-// --routing=file: whitespace-separated ids, token by token; fewer than needed are repeated.
+// Whitespace-separated ids, token by token; fewer than needed are repeated.
 static bool read_ids(struct layer *l)
 {
     char *text, *p, *end;
     size_t length;
     int64_t n = 0;
-    if (l->o->routing != 'f')
-        return true;
     if (!read_file(l->o->routing_file, &text, &length))
         return false;
     end = text;
-    l->file_ids = malloc((size_t)(l->slots + 1) * sizeof *l->file_ids);
-    for (p = text; l->file_ids && n < l->slots; p = end) {
+    for (p = text; n < l->slots; p = end) {
         long v = strtol(p, &end, 10);
         if (end == p)
             break;
-        l->file_ids[n++] = (int32_t)v;
+        l->given_ids[n++] = (int32_t)v;
     }
-    bool ok = l->file_ids && (n > 0 || !l->slots) && end[strspn(end, " \t\r\n")] == 0;
-    ok = ok || (l->file_ids && n == l->slots);
+    bool ok = n == l->slots || (n > 0 && end[strspn(end, " \t\r\n")] == 0);
     for (int64_t i = n; ok && i < l->slots; i++)
-        l->file_ids[i] = l->file_ids[i % n];
+        l->given_ids[i] = l->given_ids[i % n];
     free(text);
-    return ok || report(EXIT_USAGE, "%s: expected integers, %" PRId64 " or fewer", l->o->routing_file, l->slots);
+    return ok || report(EXIT_USAGE, "%s: expected integers", l->o->routing_file);
+}
+
+// Ids that no router gives: every third is -1, one is past the last expert, both of a pair are equal.
+static bool give_ids(struct layer *l)
+{
+    char how = l->o->routing;
+    if (!strchr("fhbt", how))
+        return true;
+    l->given_ids = malloc((size_t)(l->slots + 1) * sizeof *l->given_ids);
+    if (!l->given_ids)
+        return report(EXIT_INTERNAL, "out of memory");
+    if (how == 'f')
+        return read_ids(l);
+    for (int64_t i = 0; i < l->slots; i++) {
+        int32_t id = (int32_t)(random_bits(l->o->seed, 8000, (uint64_t)i) % (uint64_t)l->m->experts);
+        if (how == 'h' && i % 3 == 2)
+            id = -1;
+        else if (how == 'b' && i == l->slots / 2)
+            id = l->m->experts;
+        else if (how == 't' && i % l->m->topk)
+            id = l->given_ids[i - 1];
+        l->given_ids[i] = id;
+    }
+    return true;
 }
 
 static void buffer_bytes(const struct layer *l, size_t *bytes)
@@ -181,8 +231,10 @@ bool layer_tokens(struct layer *l, int tokens, int rows)
     if (!l->host_x || !l->host_logits || !l->host_bias)
         return report(EXIT_INTERNAL, "out of memory");
     normal_fill(&l->x, 0, (int64_t)tokens * m->hidden, l->host_x);
+    for (int i = 0; special(l, "nan-row") && tokens > 5 && i < m->hidden; i++)
+        l->host_x[5 * m->hidden + i] = ref_bits(l->o->f16, (double)NAN);
     make_logits(l);
-    return read_ids(l) && device_upload(l->d, l->b[B_X].ptr, l->host_x, bytes[B_X]) &&
+    return give_ids(l) && device_upload(l->d, l->b[B_X].ptr, l->host_x, bytes[B_X]) &&
            device_upload(l->d, l->b[B_LOGITS].ptr, l->host_logits, bytes[B_LOGITS]) &&
            device_upload(l->d, l->b[B_BIAS].ptr, l->host_bias, bytes[B_BIAS]);
 }
@@ -195,10 +247,10 @@ void layer_tokens_free(struct layer *l)
     free(l->host_x);
     free(l->host_logits);
     free(l->host_bias);
-    free(l->file_ids);
+    free(l->given_ids);
     l->host_x = NULL;
     l->host_logits = l->host_bias = NULL;
-    l->file_ids = NULL;
+    l->given_ids = NULL;
 }
 
 bool layer_poison(struct layer *l)
@@ -269,9 +321,9 @@ bool layer_run(struct layer *l)
     for (int s = 0; s < STEPS; s++) {
         if (!layer_step(l, (enum step)s))
             return false;
-        // With ids from a file, what the router chose is replaced (its weights stay).
-        if (s == STEP_ROUTE && l->file_ids &&
-            (!device_sync(l->d) || !device_upload(l->d, l->b[B_IDS].ptr, l->file_ids, l->b[B_IDS].bytes)))
+        // With given ids, what the router chose is replaced (its weights stay).
+        if (s == STEP_ROUTE && l->given_ids &&
+            (!device_sync(l->d) || !device_upload(l->d, l->b[B_IDS].ptr, l->given_ids, l->b[B_IDS].bytes)))
             return false;
     }
     return device_sync(l->d);

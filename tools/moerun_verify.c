@@ -42,10 +42,10 @@ static void print_line(const struct session *s, const struct judgement *j)
 {
     const struct layer *l = &s->l;
     const struct ref_verdict *t = &j->v[C_TOKENS];
-    printf("%s %s T=%d rows=%d: %d of %d tokens end to end, rel L2 %.2e, max %.1e, mean %+.1e; h %d, d %d columns of "
+    printf("%s %s T=%d rows=%d: %d of %d tokens end to end, rel L2 %.2e (worst row %.2e), max %.1e, mean %+.1e; h %d, d %d columns of "
            "each row, y all: %s\n",
-           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_l2, t->max_abs,
-           t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
+           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_mean, t->rel_l2,
+           t->max_abs, t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
            s->o->columns < l->m->hidden ? s->o->columns : l->m->hidden, j->ok ? "ok" : "WRONG");
     if (s->o->verbose || s->run)
         print_table(j);
@@ -70,7 +70,8 @@ static void write_json(struct session *s, const struct judgement *j)
     json_int(&s->json, "seed", (int64_t)s->o->seed);
     json_int(&s->json, "repeats", s->o->repeats);
     json_int(&s->json, "tokens_end_to_end", j->sampled);
-    json_number(&s->json, "rel_l2", t->rel_l2);
+    json_number(&s->json, "rel_l2", t->rel_mean);
+    json_number(&s->json, "rel_l2_worst_row", t->rel_l2);
     json_number(&s->json, "max_over_rms", t->max_abs);
     json_number(&s->json, "mean_signed_over_rms", t->mean_signed);
     json_ints(&s->json, "ulp_histogram", t->ulps, REF_ULP_BINS);

@@ -1,7 +1,7 @@
 // The table of models.h.
 //
-// "renorm" of mixtral and gpt-oss: their softmax runs over the selected logits only, which is the same as a softmax over
-// all, renormalised.
+// "renorm" of mixtral and gpt-oss: their softmax runs over the selected logits only, which is the same as a softmax
+// over all, renormalised.
 #include "models.h"
 
 #include <stddef.h>
@@ -16,11 +16,11 @@ const struct model models[] = {
     { "tiny",                 8,    2,   256,   384, SOFTMAX, false, true,  1.0, 0, 0, "" },
     { "mixtral-8x7b",         8,    2,  4096, 14336, SOFTMAX, false, true,  1.0, 0, 0, "" },
     { "mixtral-8x22b",        8,    2,  6144, 16384, SOFTMAX, false, true,  1.0, 0, 0, "" },
-    { "qwen2-57b-a14b",      64,    8,  3584,  2560, SOFTMAX, false, false, 1.0, 0, 0, "shared expert (20480) behind its gate" },
+    { "qwen2-57b-a14b",      64,    8,  3584,  2560, SOFTMAX, false, false, 1.0, 0, 0, "shared expert behind a gate" },
     { "qwen3-30b-a3b",      128,    8,  2048,   768, SOFTMAX, false, true,  1.0, 0, 0, "" },
     { "qwen3-235b-a22b",    128,    8,  4096,  1536, SOFTMAX, false, true,  1.0, 0, 0, "" },
-    { "deepseek-v3",        256,    8,  7168,  2048, SIGMOID, true,  true,  2.5, 8, 4, "groups of experts; shared expert (2048)" },
-    { "gpt-oss-120b",       128,    4,  2880,  2880, SOFTMAX, false, true,  1.0, 0, 0, "biases; clamped activation with alpha 1.702" },
+    { "deepseek-v3",        256,    8,  7168,  2048, SIGMOID, true,  true,  2.5, 8, 4, "expert groups, shared expert" },
+    { "gpt-oss-120b",       128,    4,  2880,  2880, SOFTMAX, false, true,  1.0, 0, 0, "biases, clamped activation" },
     { "olmoe-7b",            64,    8,  2048,  1024, SOFTMAX, false, false, 1.0, 0, 0, "" },
 };
 // clang-format on

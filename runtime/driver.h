@@ -9,14 +9,14 @@
 enum { ERROR_TEXT_MAX = 1024 };
 struct moe_device {
     const struct driver *driver;
-    void *state;    // the driver's own
+    void *state; // the driver's own
     struct moe_info info;
     pthread_mutex_t lock; // of error_text
     char error_text[ERROR_TEXT_MAX];
 };
 enum copy_direction { COPY_UP, COPY_DOWN };
 struct driver {
-    const char *name; // "cuda": what stands before ':' in a device's name
+    const char *name;                               // "cuda": what stands before ':' in a device's name
     int (*open)(struct moe_device *d, int ordinal); // sets d->state and d->info; on failure nothing is left
     void (*close)(struct moe_device *d);
     int (*alloc)(struct moe_device *d, size_t bytes, void **ptr);

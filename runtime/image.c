@@ -1,7 +1,7 @@
 // The image format: writing, checking, reading. What it is: image.h. This file holds the bytes.
 //
-// In: a description, or untrusted bytes. Out: bytes, or a description. Nothing here prints, exits, keeps state, or knows
-// a compiler or a driver. The search word for places that must agree is "record".
+// In: a description, or untrusted bytes. Out: bytes, or a description. Nothing here prints, exits, keeps state, or
+// knows a compiler or a driver. The search word for places that must agree is "record".
 #include "image.h"
 
 #include <inttypes.h>
@@ -11,10 +11,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum section { S_CODE, S_PTX, S_BITCODE, S_STRINGS, S_KERNELS, S_PARAMS, S_DIMS, S_CLAUSES, S_AXES, S_TERMS, S_RESERVED,
-               S_COUNT };
-static const char *const section_names[S_COUNT] = { "code", "ptx", "bitcode", "strings", "kernels", "params",
-                                                    "dims", "clauses", "axes", "terms", "reserved" };
+enum section {
+    S_CODE,
+    S_PTX,
+    S_BITCODE,
+    S_STRINGS,
+    S_KERNELS,
+    S_PARAMS,
+    S_DIMS,
+    S_CLAUSES,
+    S_AXES,
+    S_TERMS,
+    S_RESERVED,
+    S_COUNT
+};
+static const char *const section_names[S_COUNT] = { "code", "ptx",     "bitcode", "strings", "kernels", "params",
+                                                    "dims", "clauses", "axes",    "terms",   "reserved" };
 // Bytes of a record of each table; 1 for blobs.
 static const int record_bytes[S_COUNT] = { 1, 1, 1, 1, 88, 56, 32, 32, 8, 16, 1 };
 static const char magic[8] = { 'M', 'O', 'E', 'I', 'M', 'G', '\r', '\n' };
@@ -70,9 +82,9 @@ static uint64_t checksum(const unsigned char *p, size_t n)
 // ---- writing ----------------------------------------------------------------------------------------------------
 
 struct writer {
-    unsigned char *base;     // NULL: only counting
-    size_t at[S_COUNT];      // start of each section
-    size_t used[S_COUNT];    // bytes of each section so far
+    unsigned char *base;  // NULL: only counting
+    size_t at[S_COUNT];   // start of each section
+    size_t used[S_COUNT]; // bytes of each section so far
     bool failed;
     char *err;
 };
@@ -180,11 +192,12 @@ static void put_axis(struct writer *w, const struct image_axis *a)
 static bool counts_fit(const struct image_kernel *k, char *err)
 {
     const char *name = text_or_empty(k->name);
-    if (k->nparams < 0 || k->nparams > IMAGE_PARAMS_MAX || k->ndims < 0 || k->ndims > IMAGE_DIMS_MAX || k->nclauses < 0 ||
-        k->nclauses > IMAGE_CLAUSES_MAX || k->naxes < 0 || k->naxes > IMAGE_AXES_MAX)
-        return fail(err, "kernel '%.60s': %d parameters, %d dimensions, %d clauses, %d axes; the format holds %d, %d, %d, %d",
-                    name, k->nparams, k->ndims, k->nclauses, k->naxes, IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX,
-                    IMAGE_CLAUSES_MAX, IMAGE_AXES_MAX);
+    if (k->nparams < 0 || k->nparams > IMAGE_PARAMS_MAX || k->ndims < 0 || k->ndims > IMAGE_DIMS_MAX ||
+        k->nclauses < 0 || k->nclauses > IMAGE_CLAUSES_MAX || k->naxes < 0 || k->naxes > IMAGE_AXES_MAX)
+        return fail(
+            err, "kernel '%.60s': %d parameters, %d dimensions, %d clauses, %d axes; the format holds %d, %d, %d, %d",
+            name, k->nparams, k->ndims, k->nclauses, k->naxes, IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX, IMAGE_CLAUSES_MAX,
+            IMAGE_AXES_MAX);
     for (int i = 0; i < k->nparams; i++)
         if (k->params[i].rank < 0 || k->params[i].rank > IMAGE_RANK_MAX)
             return fail(err, "kernel '%.60s', parameter %d: rank %d", name, i, k->params[i].rank);
@@ -204,7 +217,8 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
     static const enum section tables[4] = { S_PARAMS, S_DIMS, S_CLAUSES, S_AXES };
     const int counts[4] = { k->nparams, k->ndims, k->nclauses, k->naxes };
     unsigned char *p = reserve(w, S_KERNELS, 1);
-    if (p) { // record: name, variant, symbol, doc, threads, regs, shared (8), warps_m, warps_n, stages, group, cluster, 0,
+    if (p) { // record: name, variant, symbol, doc, threads, regs, shared (8), warps_m, warps_n, stages, group,
+             // cluster, 0,
              //         then first and count in params, dims, clauses, axes
         const int facts[6] = { k->warps_m, k->warps_n, k->stages, k->group, k->cluster, 0 };
         for (int i = 0; i < 4; i++)
@@ -334,8 +348,8 @@ static bool check_sections(struct reader *r, size_t size)
         if (offset != at)
             return fail(r->err, "section %s starts at %" PRIu64 ", not at %zu", section_names[s], offset, at);
         if (at >= size || bytes >= size - at)
-            return fail(r->err, "section %s has %" PRIu64 " bytes at %zu of an image of %zu", section_names[s], bytes, at,
-                        size);
+            return fail(r->err, "section %s has %" PRIu64 " bytes at %zu of an image of %zu", section_names[s], bytes,
+                        at, size);
         if (bytes % (uint64_t)record_bytes[s] || bytes / (uint64_t)record_bytes[s] > UINT32_MAX / 2)
             return fail(r->err, "section %s has %" PRIu64 " bytes, not whole records of %d", section_names[s], bytes,
                         record_bytes[s]);
@@ -438,17 +452,19 @@ static bool check_program(const struct place *k, uint32_t first, uint32_t n, con
         uint64_t v = get64(t + 8);
         bool push = code >= IMAGE_T_CONST && code <= IMAGE_T_PARAM;
         if (code < IMAGE_T_CONST || code > IMAGE_T_REM || get32(t + 4))
-            return fail(r->err, "kernel %" PRIu32 ", %s: term %" PRIu32 " has code %" PRIu32, k->kernel, what, i, code);
+            return fail(r->err, "kernel %" PRIu32 ", %s: term %" PRIu32 " has code %" PRIu32, k->kernel, what, i,
+                        code);
         if (!push && v)
             return fail(r->err, "kernel %" PRIu32 ", %s: operator %" PRIu32 " with a value", k->kernel, what, i);
         if (code == IMAGE_T_DIM && v >= k->n[S_DIMS])
             return fail(r->err, "kernel %" PRIu32 ", %s: dimension %" PRIu64 " of %" PRIu32, k->kernel, what, v,
                         k->n[S_DIMS]);
         if (code == IMAGE_T_PARAM) {
-            const unsigned char *p = v < k->n[S_PARAMS] ? record(r, S_PARAMS, k->first[S_PARAMS] + (uint32_t)v) : NULL;
+            const unsigned char *p =
+                v < k->n[S_PARAMS] ? record(r, S_PARAMS, k->first[S_PARAMS] + (uint32_t)v) : NULL;
             if (!p || p[4] != IMAGE_SCALAR || p[5] != IMAGE_I32)
-                return fail(r->err, "kernel %" PRIu32 ", %s: parameter %" PRIu64 " is not an i32 scalar", k->kernel, what,
-                            v);
+                return fail(r->err, "kernel %" PRIu32 ", %s: parameter %" PRIu64 " is not an i32 scalar", k->kernel,
+                            what, v);
         }
         depth += push ? 1 : -1;
         if (depth < 1 || depth > IMAGE_STACK_MAX)
@@ -466,8 +482,8 @@ static bool check_bound(struct reader *r, const struct place *k, const unsigned 
 {
     uint32_t first = get32(first_and_count), n = get32(first_and_count + 4);
     if (first != r->next[S_TERMS] || n > r->n[S_TERMS] - first || n > IMAGE_TERMS_MAX)
-        return fail(r->err, "kernel %" PRIu32 ", %s: terms %" PRIu32 " + %" PRIu32 " of %" PRIu32, k->kernel, what, first,
-                    n, r->n[S_TERMS]);
+        return fail(r->err, "kernel %" PRIu32 ", %s: terms %" PRIu32 " + %" PRIu32 " of %" PRIu32, k->kernel, what,
+                    first, n, r->n[S_TERMS]);
     r->next[S_TERMS] += n;
     if (!wanted)
         return n == 0 || fail(r->err, "kernel %" PRIu32 ", %s: bounds on a map", k->kernel, what);
@@ -518,7 +534,8 @@ static bool check_param(const struct place *k, uint32_t i)
         return false;
     const char *name = (const char *)record(k->r, S_STRINGS, get32(p));
     if (kind < IMAGE_IN || kind > IMAGE_SCALAR || elem < IMAGE_I32 || elem > IMAGE_F16 || rank > IMAGE_RANK_MAX ||
-        align > 12 || (scalar && (rank || elem > IMAGE_F32 || align != 2)) || (map && (rank != 2 || elem != IMAGE_I32)))
+        align > 12 || (scalar && (rank || elem > IMAGE_F32 || align != 2)) ||
+        (map && (rank != 2 || elem != IMAGE_I32)))
         return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': kind %d, element %d, rank %d, alignment 2^%d",
                     k->kernel, name, kind, elem, rank, align);
     for (int j = 0; j < IMAGE_RANK_MAX; j++) {
@@ -529,8 +546,8 @@ static bool check_param(const struct place *k, uint32_t i)
             return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is dimension %" PRId32,
                         k->kernel, name, j, dim);
         if (constant ? value < 0 || value > INT32_MAX || (map && j == 1 && value != 4) : value != 0)
-            return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is %" PRId64, k->kernel, name, j,
-                        value);
+            return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is %" PRId64, k->kernel,
+                        name, j, value);
         if (map && j == 1 && !constant)
             return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': a tile map is [N, 4]", k->kernel, name);
     }
@@ -552,10 +569,12 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
     uint64_t shared = get64(p + 24);
     if (!check_text(r, get32(p), TEXT_NAME, "kernel name") ||
         !check_text(r, get32(p + 4), TEXT_NAME_OR_EMPTY, "kernel variant") ||
-        !check_text(r, get32(p + 8), TEXT_NAME, "kernel symbol") || !check_text(r, get32(p + 12), TEXT_ANY, "kernel doc"))
+        !check_text(r, get32(p + 8), TEXT_NAME, "kernel symbol") ||
+        !check_text(r, get32(p + 12), TEXT_ANY, "kernel doc"))
         return false;
     if (threads < 1 || threads > THREADS_MAX || regs > 1024 || shared > SHARED_MAX)
-        return fail(r->err, "kernel %" PRIu32 ": %" PRIu32 " threads, %" PRIu32 " registers, %" PRIu64 " shared bytes", i,
+        return fail(r->err,
+                    "kernel %" PRIu32 ": %" PRIu32 " threads, %" PRIu32 " registers, %" PRIu64 " shared bytes", i,
                     threads, regs, shared);
     for (int j = 0; j < 6; j++)
         if (get32(p + 32 + 4 * j) > (j == 5 ? 0u : 65536u))
@@ -565,7 +584,8 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
         const char *t = (const char *)record(r, S_STRINGS, 0);
         if ((!strcmp(t + get32(p), t + get32(q)) && !strcmp(t + get32(p + 4), t + get32(q + 4))) ||
             !strcmp(t + get32(p + 8), t + get32(q + 8)))
-            return fail(r->err, "kernels %" PRIu32 " and %" PRIu32 " have the same name and variant, or symbol", j, i);
+            return fail(r->err, "kernels %" PRIu32 " and %" PRIu32 " have the same name and variant, or symbol", j,
+                        i);
     }
     return true;
 }
@@ -581,8 +601,8 @@ static bool check_kernel(struct reader *r, uint32_t i)
         enum section s = tables[j];
         uint32_t first = get32(p + 56 + 8 * j), n = get32(p + 60 + 8 * j);
         if (first != r->next[s] || n > r->n[s] - first || n > most[j])
-            return fail(r->err, "kernel %" PRIu32 ": %s %" PRIu32 " + %" PRIu32 " of %" PRIu32, i, section_names[s], first,
-                        n, r->n[s]);
+            return fail(r->err, "kernel %" PRIu32 ": %s %" PRIu32 " + %" PRIu32 " of %" PRIu32, i, section_names[s],
+                        first, n, r->n[s]);
         k.first[s] = first;
         k.n[s] = n;
         r->next[s] += n;
@@ -620,7 +640,8 @@ bool moe_image_check(const void *bytes, size_t size, char err[IMAGE_ERR_MAX])
     return check_all(&r, size);
 }
 
-// ---- reading: all of this runs on checked bytes --------------------------------------------------------------------
+// ---- reading: all of this runs on checked bytes
+// --------------------------------------------------------------------
 
 static const char *text_at(const struct reader *r, const unsigned char *p)
 {

@@ -47,7 +47,12 @@ enum image_term_code {
     IMAGE_T_CONST = 1, // pushes value
     IMAGE_T_DIM = 2,   // pushes the dimension with index value
     IMAGE_T_PARAM = 3, // pushes the scalar i32 parameter with index value
-    IMAGE_T_ADD = 4, IMAGE_T_SUB = 5, IMAGE_T_MUL = 6, IMAGE_T_DIV = 7, IMAGE_T_MIN = 8, IMAGE_T_MAX = 9,
+    IMAGE_T_ADD = 4,
+    IMAGE_T_SUB = 5,
+    IMAGE_T_MUL = 6,
+    IMAGE_T_DIV = 7,
+    IMAGE_T_MIN = 8,
+    IMAGE_T_MAX = 9,
     IMAGE_T_REM = 10, // pop b, pop a, push a op b
 };
 struct image_term {
@@ -66,7 +71,7 @@ struct image_dim {
     int64_t max;      // the value may not exceed it; at most INT32_MAX
 };
 struct image_extent { // one entry of a shape
-    int dim;       // index into dims; -1: the constant `value`
+    int dim;          // index into dims; -1: the constant `value`
     int64_t value;
 };
 struct image_param {
@@ -82,25 +87,25 @@ struct image_param {
 // An extent below zero counts as zero; a grid of zero blocks is nothing to launch.
 struct image_clause {
     enum image_clause_kind kind;
-    const char *name; // the axis (TILE, IN_MAP) or the counter (EACH)
-    int size;         // TILE and IN_MAP: the tile's extent
-    int map;          // IN_MAP: index of the parameter; else -1
+    const char *name;         // the axis (TILE, IN_MAP) or the counter (EACH)
+    int size;                 // TILE and IN_MAP: the tile's extent
+    int map;                  // IN_MAP: index of the parameter; else -1
     struct image_expr lo, hi; // TILE, EACH; IN_MAP: n = 0
 };
 struct image_axis { // tile sizes by axis name, for choosing among variants
     const char *name;
     int size;
 };
-// Kernel arguments, in this order: one a parameter (tensors and maps: device pointers; scalars: 4 bytes), then the free
-// dims (bound < 0) in the order of `dims`, 4 bytes each.
+// Kernel arguments, in this order: one a parameter (tensors and maps: device pointers; scalars: 4 bytes), then the
+// free dims (bound < 0) in the order of `dims`, 4 bytes each.
 struct image_kernel {
-    const char *name;    // as in the source: "gate_up"
-    const char *variant; // "" if there is but one: "r128"
-    const char *symbol;  // in the code: "gate_up_r128"
-    const char *doc;     // the comment above the kernel, or ""
-    int threads;         // of a block
-    int64_t shared;      // dynamic shared bytes of a block
-    int regs;            // registers of a thread; 0: unknown
+    const char *name;                             // as in the source: "gate_up"
+    const char *variant;                          // "" if there is but one: "r128"
+    const char *symbol;                           // in the code: "gate_up_r128"
+    const char *doc;                              // the comment above the kernel, or ""
+    int threads;                                  // of a block
+    int64_t shared;                               // dynamic shared bytes of a block
+    int regs;                                     // registers of a thread; 0: unknown
     int warps_m, warps_n, stages, group, cluster; // of the schedule, 0: not stated; cluster > 1: blocks of a cluster
     int nparams, ndims, nclauses, naxes;
     const struct image_param *params;
@@ -132,14 +137,15 @@ MOE_IMAGE_API bool moe_image_write(const struct image_desc *d, void *bytes, size
 // ---- reading
 // Checks everything, allocates nothing. false: err names what is wrong and where.
 MOE_IMAGE_API bool moe_image_check(const void *bytes, size_t size, char err[IMAGE_ERR_MAX]);
-// As moe_image_check(), then builds the description in one block from malloc: free(the result). Strings and blobs point
-// into `bytes`, which must stay. Code, PTX and bitcode are each followed by at least one zero byte. NULL: err.
+// As moe_image_check(), then builds the description in one block from malloc: free(the result). Strings and blobs
+// point into `bytes`, which must stay. Code, PTX and bitcode are each followed by at least one zero byte. NULL: err.
 MOE_IMAGE_API struct image_desc *moe_image_read(const void *bytes, size_t size, char err[IMAGE_ERR_MAX]);
 
 // ---- using a description
 // dims: one value a dim; scalars: one value a parameter (only scalar i32 parameters are looked at).
 // false: overflow, or a malformed program (never one from moe_image_read).
-MOE_IMAGE_API bool moe_image_eval(const struct image_expr *e, const int64_t *dims, const int64_t *scalars, int64_t *out);
+MOE_IMAGE_API bool moe_image_eval(const struct image_expr *e, const int64_t *dims, const int64_t *scalars,
+                                  int64_t *out);
 // Blocks of a launch. false: err, naming the clause.
 MOE_IMAGE_API bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int64_t *scalars,
                                   int64_t *blocks, char err[IMAGE_ERR_MAX]);
@@ -162,9 +168,10 @@ MOE_IMAGE_API void moe_image_describe(const struct image_desc *d, const char *ke
 //  16  u64 total bytes            24 u64 checksum: FNV-1a 64 of all bytes but these eight
 //  32  u32 code kind              36 u32 0
 //  40  u32 arch, 44 u32 compiler: offsets in the strings
-//  48  11 sections, each u64 offset, u64 bytes: code, ptx, bitcode, strings, kernels, params, dims, clauses, axes, terms,
+//  48  11 sections, each u64 offset, u64 bytes: code, ptx, bitcode, strings, kernels, params, dims, clauses, axes,
+//  terms,
 //      and one reserved (0 bytes)
-// Sections lie in that order from byte 224 on; each starts at the next multiple of 16 after at least one zero byte that
-// follows the section before; the gaps are zeros. The strings begin with a NUL, and each ends with one.
-// Records: kernel 88, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
+// Sections lie in that order from byte 224 on; each starts at the next multiple of 16 after at least one zero byte
+// that follows the section before; the gaps are zeros. The strings begin with a NUL, and each ends with one. Records:
+// kernel 88, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
 #endif

@@ -38,7 +38,9 @@ bool moe_image_eval(const struct image_expr *e, const int64_t *dims, const int64
         if (push ? n == IMAGE_STACK_MAX : n < 2)
             return false;
         if (push) {
-            stack[n++] = t->code == IMAGE_T_CONST ? t->value : t->code == IMAGE_T_DIM ? dims[t->value] : scalars[t->value];
+            stack[n++] = t->code == IMAGE_T_CONST ? t->value
+                         : t->code == IMAGE_T_DIM ? dims[t->value]
+                                                  : scalars[t->value];
             continue;
         }
         n--;
@@ -75,7 +77,8 @@ bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int
     for (int i = 0; i < k->nclauses; i++) {
         int64_t n;
         if (!clause_extent(k, &k->clauses[i], dims, scalars, &n) || __builtin_mul_overflow(*blocks, n, blocks)) {
-            snprintf(err, IMAGE_ERR_MAX, "kernel %.60s: the extent of '%.60s' overflows", k->name, k->clauses[i].name);
+            snprintf(err, IMAGE_ERR_MAX, "kernel %.60s: the extent of '%.60s' overflows", k->name,
+                     k->clauses[i].name);
             return false;
         }
     }

@@ -1,5 +1,6 @@
-// libmoert: the public functions of moert.h over one driver (driver.h). Argument checks and handles live here; what is
-// particular to a vendor is in cuda.c. Nothing prints or exits; the launch path allocates nothing and waits for nothing.
+// libmoert: the public functions of moert.h over one driver (driver.h). Argument checks and handles live here; what
+// is particular to a vendor is in cuda.c. Nothing prints or exits; the launch path allocates nothing and waits for
+// nothing.
 #include "driver.h"
 
 #include <inttypes.h>
@@ -26,9 +27,9 @@ struct moe_image {
 
 const char *moe_status_name(int status)
 {
-    static const char *const names[] = { "MOE_OK", "MOE_ERR_ARGUMENT", "MOE_ERR_LIBRARY", "MOE_ERR_NO_DEVICE",
-                                         "MOE_ERR_MEMORY", "MOE_ERR_IMAGE", "MOE_ERR_ARCH", "MOE_ERR_SIGNATURE",
-                                         "MOE_ERR_LIMIT", "MOE_ERR_DEVICE" };
+    static const char *const names[] = { "MOE_OK",         "MOE_ERR_ARGUMENT", "MOE_ERR_LIBRARY", "MOE_ERR_NO_DEVICE",
+                                         "MOE_ERR_MEMORY", "MOE_ERR_IMAGE",    "MOE_ERR_ARCH",    "MOE_ERR_SIGNATURE",
+                                         "MOE_ERR_LIMIT",  "MOE_ERR_DEVICE" };
     return status >= 0 && status < (int)(sizeof names / sizeof names[0]) ? names[status] : "?";
 }
 
@@ -388,12 +389,12 @@ static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, 
     if (!moe_image_grid(s, dims, scalars, blocks, err))
         return refuse(k, "%s", err);
     if (*blocks > INT32_MAX)
-        return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol,
-                           *blocks, INT32_MAX);
+        return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d",
+                           s->symbol, *blocks, INT32_MAX);
     if (!k->function)
         return device_fail(k->image->device, MOE_ERR_LIMIT,
-                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64, s->symbol,
-                           s->threads, s->shared, info->name, info->threads_max, info->shared_max);
+                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64,
+                           s->symbol, s->threads, s->shared, info->name, info->threads_max, info->shared_max);
     return MOE_OK;
 }
 

@@ -7,15 +7,17 @@
 //   struct moe_arg args[] = { moe_tensor(h, 2, R, I), moe_tensor(w, 3, E, H, I), ... };
 //   moe_launch(k, args, 4, NULL, stream);
 //
-// STATUS. Every int result is an enum moe_status: 0 is success. The text of a device's last failure is moe_error(); of a
-// failed moe_open() it is in `why`. Nothing prints, exits, or installs handlers. After MOE_ERR_DEVICE from moe_sync(), a
-// download or an event, the device's context may be lost (a kernel faulted): close and open again in a new process.
+// STATUS. Every int result is an enum moe_status: 0 is success. The text of a device's last failure is moe_error();
+// of a failed moe_open() it is in `why`. Nothing prints, exits, or installs handlers. After MOE_ERR_DEVICE from
+// moe_sync(), a download or an event, the device's context may be lost (a kernel faulted): close and open again in a
+// new process.
 //
-// THREADS. Any function may be called from any thread at any time, also for the same device, except: nothing may use an
-// object while or after another thread frees it. The caller's current CUDA context is as it was when a call returns.
+// THREADS. Any function may be called from any thread at any time, also for the same device, except: nothing may use
+// an object while or after another thread frees it. The caller's current CUDA context is as it was when a call
+// returns.
 //
-// LAUNCH PATH. moe_launch(), moe_fill(), moe_event_record() and moe_graph_launch() neither allocate device memory, nor
-// synchronise, nor read from the device: streams in capture may be passed. Only moe_launch() is meant to be fast.
+// LAUNCH PATH. moe_launch(), moe_fill(), moe_event_record() and moe_graph_launch() neither allocate device memory,
+// nor synchronise, nor read from the device: streams in capture may be passed. Only moe_launch() is meant to be fast.
 //
 // STREAMS. `void *stream` is the driver's own handle (CUstream): the caller's, or from moe_stream(); NULL: the legacy
 // default stream. Device pointers are the driver's own too: memory need not come from moe_alloc().
@@ -36,9 +38,10 @@ enum moe_status { // pinned numbers
     MOE_ERR_MEMORY = 4,    // host or device memory is exhausted
     MOE_ERR_IMAGE = 5,     // the image is damaged, or the driver refuses its code
     MOE_ERR_ARCH = 6,      // the image is for another architecture
-    MOE_ERR_SIGNATURE = 7, // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
-    MOE_ERR_LIMIT = 8,     // launch: the grid, or shared memory, is beyond the device
-    MOE_ERR_DEVICE = 9,    // the driver reported any other failure
+    MOE_ERR_SIGNATURE =
+        7,              // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
+    MOE_ERR_LIMIT = 8,  // launch: the grid, or shared memory, is beyond the device
+    MOE_ERR_DEVICE = 9, // the driver reported any other failure
 };
 MOE_API const char *moe_status_name(int status); // "MOE_ERR_ARCH"; "?" if unknown
 
@@ -52,15 +55,15 @@ MOE_API int moe_open(const char *device, struct moe_device **out, char *why, siz
 // Everything made on the device must be freed before; NULL is allowed.
 MOE_API void moe_close(struct moe_device *d);
 struct moe_info {
-    size_t size;          // set by the caller: sizeof(struct moe_info). No more than this is written
-    char name[96];        // "NVIDIA H200"
-    char arch[16];        // "sm_90a"
-    int processors;       // multiprocessors
-    int threads_max;      // of a block
-    int64_t shared_max;   // bytes of a block, dynamic
+    size_t size;        // set by the caller: sizeof(struct moe_info). No more than this is written
+    char name[96];      // "NVIDIA H200"
+    char arch[16];      // "sm_90a"
+    int processors;     // multiprocessors
+    int threads_max;    // of a block
+    int64_t shared_max; // bytes of a block, dynamic
     int64_t l2_bytes, memory_bytes;
     int clock_khz, memory_clock_khz, memory_bus_bits; // 0: unknown
-    int driver_version;   // 13000 for CUDA 13.0
+    int driver_version;                               // 13000 for CUDA 13.0
 };
 MOE_API int moe_info(struct moe_device *d, struct moe_info *info);
 // Copies the text of the last failure on this device, by any thread; "" if none. Returns text.
@@ -86,8 +89,8 @@ MOE_API const struct image_desc *moe_describe(const struct moe_image *image);
 MOE_API const struct moe_kernel *moe_kernel_at(const struct moe_image *image, int i);
 // variant NULL: the first of that name. NULL: none.
 MOE_API const struct moe_kernel *moe_find(const struct moe_image *image, const char *name, const char *variant);
-// The variant with the smallest tile of `axis` that is at least `want`, else the one with the largest. NULL: no kernel
-// of that name. Variants without the axis count as tile 0.
+// The variant with the smallest tile of `axis` that is at least `want`, else the one with the largest. NULL: no
+// kernel of that name. Variants without the axis count as tile 0.
 MOE_API const struct moe_kernel *moe_find_tile(const struct moe_image *image, const char *name, const char *axis,
                                                int64_t want);
 MOE_API const struct image_kernel *moe_signature(const struct moe_kernel *k);
@@ -119,10 +122,10 @@ static inline struct moe_arg moe_f32(float v)
 {
     return (struct moe_arg){ .kind = MOE_F32, .f = v };
 }
-// args: one a parameter of the signature, in order. dims: NULL, or one value a dim of the signature, in order; -1: from
-// the shapes. Checked before anything reaches the device: number and kinds of arguments, shapes against each other and
-// against constants, requirements (multiples, maxima), alignment, capacity, grid. A grid of no blocks is a success at
-// once. Dims that appear in no shape must be in `dims`.
+// args: one a parameter of the signature, in order. dims: NULL, or one value a dim of the signature, in order; -1:
+// from the shapes. Checked before anything reaches the device: number and kinds of arguments, shapes against each
+// other and against constants, requirements (multiples, maxima), alignment, capacity, grid. A grid of no blocks is a
+// success at once. Dims that appear in no shape must be in `dims`.
 MOE_API int moe_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
                        void *stream);
 // As moe_launch() without the launch: what it would refuse. blocks may be NULL.

@@ -1,8 +1,9 @@
-// A libcuda without a GPU: memory is host memory, launches are recorded (the kernel "scale" is also carried out), streams
-// run at once, a capture collects launches. Any call can be made to fail. Build: cc -shared -fPIC -> libfakecuda.so.
+// A libcuda without a GPU: memory is host memory, launches are recorded (the kernel "scale" is also carried out),
+// streams run at once, a capture collects launches. Any call can be made to fail. Build: cc -shared -fPIC ->
+// libfakecuda.so.
 //
-// It checks its caller too: unknown handles, calls without a current context and allocation or synchronisation during a
-// capture count as `wrong`.
+// It checks its caller too: unknown handles, calls without a current context and allocation or synchronisation during
+// a capture count as `wrong`.
 #include "fake_cuda.h"
 
 #include "../runtime/cuda_abi.h"
@@ -25,8 +26,7 @@ static struct fake_thread *this_thread(void)
 }
 static void reset(void);
 EXPORT struct fake_cuda fake_cuda = {
-    .devices = 1, .major = 9, .shared_max = 232448, .driver = 13000, .thread = this_thread,
-    .reset = reset
+    .devices = 1, .major = 9, .shared_max = 232448, .driver = 13000, .thread = this_thread, .reset = reset
 };
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -63,11 +63,11 @@ static CUresult call(const char *name, int needs_context)
     pthread_mutex_unlock(&lock);
     return fails ? k->fail_code : CUDA_SUCCESS;
 }
-#define CALL(name, context)                                                                        \
-    do {                                                                                           \
-        CUresult r_ = call(name, context);                                                         \
-        if (r_)                                                                                    \
-            return r_;                                                                             \
+#define CALL(name, context)                                                                                          \
+    do {                                                                                                             \
+        CUresult r_ = call(name, context);                                                                           \
+        if (r_)                                                                                                      \
+            return r_;                                                                                               \
     } while (0)
 
 static struct object *make(enum kind kind)
@@ -169,11 +169,11 @@ EXPORT CUresult fake_device_attribute(int *value, int attribute, CUdevice device
 {
     (void)device;
     CALL("cuDeviceGetAttribute", 0);
-    *value = attribute == CU_ATTR_COMPUTE_CAPABILITY_MAJOR             ? fake_cuda.major
-             : attribute == CU_ATTR_COMPUTE_CAPABILITY_MINOR           ? fake_cuda.minor
-             : attribute == CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN  ? fake_cuda.shared_max
-             : attribute == CU_ATTR_MAX_THREADS_PER_BLOCK              ? 1024
-                                                                       : 7;
+    *value = attribute == CU_ATTR_COMPUTE_CAPABILITY_MAJOR            ? fake_cuda.major
+             : attribute == CU_ATTR_COMPUTE_CAPABILITY_MINOR          ? fake_cuda.minor
+             : attribute == CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN ? fake_cuda.shared_max
+             : attribute == CU_ATTR_MAX_THREADS_PER_BLOCK             ? 1024
+                                                                      : 7;
     return CUDA_SUCCESS;
 }
 

@@ -1,5 +1,5 @@
-// The fake libcuda's other side: what a test sets and sees. Built into tests/libfakecuda.so with the symbols of libcuda;
-// a test gets the struct with dlsym(handle, "fake_cuda").
+// The fake libcuda's other side: what a test sets and sees. Built into tests/libfakecuda.so with the symbols of
+// libcuda; a test gets the struct with dlsym(handle, "fake_cuda").
 #ifndef FAKE_CUDA_H
 #define FAKE_CUDA_H
 #include <stddef.h>
@@ -11,19 +11,19 @@ struct fake_thread { // contexts are a matter of each thread
 };
 struct fake_cuda {
     // set by the test
-    int fail_at;    // the call of this number (from 1) fails; 0: none
-    int fail_code;  // with this code
+    int fail_at;   // the call of this number (from 1) fails; 0: none
+    int fail_code; // with this code
     int devices, major, minor, shared_max, driver;
-    int arg_count;                 // of the next launches: how many arguments to copy,
-    int arg_bytes[FAKE_ARGS_MAX];  // and their sizes
+    int arg_count;                // of the next launches: how many arguments to copy,
+    int arg_bytes[FAKE_ARGS_MAX]; // and their sizes
     // seen by the test
     int calls;
-    const char *names[FAKE_CALLS_MAX]; // of the calls, in order
-    int live, contexts;                // memory, modules, streams, events, graphs; retained contexts
+    const char *names[FAKE_CALLS_MAX];   // of the calls, in order
+    int live, contexts;                  // memory, modules, streams, events, graphs; retained contexts
     struct fake_thread *(*thread)(void); // the calling thread's
     void (*reset)(void);                 // forgets all objects
-    size_t bytes;                      // of live memory
-    int wrong;                         // calls that misuse the API: bad handle, no context, capture rules
+    size_t bytes;                        // of live memory
+    int wrong;                           // calls that misuse the API: bad handle, no context, capture rules
     int launches;
     unsigned grid, block, shared;
     void *stream;

@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 // The inner loop in the widest vectors that the machine has.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&                       \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&             \
     !defined(__SANITIZE_THREAD__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
@@ -49,7 +49,8 @@ void ref_parallel(int64_t n, void (*fn)(void *user, int64_t i), void *user)
     pthread_t t[THREADS_MAX];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int made = 0;
-    while (made < THREADS_MAX && made + 1 < processors && made + 1 < n && !pthread_create(&t[made], NULL, loop_run, &l))
+    while (made < THREADS_MAX && made + 1 < processors && made + 1 < n &&
+           !pthread_create(&t[made], NULL, loop_run, &l))
         made++;
     loop_run(&l);
     while (made > 0)
@@ -137,7 +138,7 @@ static bool valid_id(const struct ref_layer *l, int32_t id)
     return id >= 0 && id < l->experts;
 }
 
-struct pick { // one (token, choice) that an expert works on
+struct pick {        // one (token, choice) that an expert works on
     int token, slot; // token: index into the sample
     int64_t row;     // in h and d of the sample
 };
@@ -146,9 +147,9 @@ struct work {
     const int *tokens;
     int n;
     double *x, *h, *d, *y;
-    struct pick *picks;  // by expert
-    int64_t *first;      // [experts + 1]
-    int blocks;          // pieces of the output columns
+    struct pick *picks; // by expert
+    int64_t *first;     // [experts + 1]
+    int blocks;         // pieces of the output columns
     _Atomic bool failed;
 };
 
@@ -289,7 +290,8 @@ bool ref_tokens(const struct ref_layer *l, const int *tokens, int n, double *y)
     return ok && !w.failed;
 }
 
-// ---- routing and plan ----------------------------------------------------------------------------------------------
+// ---- routing and plan
+// ----------------------------------------------------------------------------------------------
 
 static void scores(const struct ref_router *r, int token, double *p)
 {
@@ -357,7 +359,8 @@ void ref_plan(const int32_t *ids, struct ref_plan *p)
     for (int e = 0; e < p->experts; e++) {
         next[e] = (int32_t)p->rows;
         for (int32_t done = 0; done < total[e]; done += p->block, n++) {
-            const int32_t entry[4] = { e, next[e] + done, total[e] - done < p->block ? total[e] - done : p->block, 0 };
+            const int32_t entry[4] = { e, next[e] + done, total[e] - done < p->block ? total[e] - done : p->block,
+                                       0 };
             if (n < p->entries)
                 memcpy(p->tiles + 4 * n, entry, sizeof entry);
         }
@@ -433,8 +436,8 @@ static void compare(struct ref_verdict *v, bool f16, uint16_t got_bits, double w
     v->worst = fmax(v->worst, error / bound);
     count_ulps(v, ref_ulps(f16, got_bits, ref_bits(f16, want)));
     if (!(error <= bound))
-        say(v, "%s[%" PRId64 ", %" PRId64 "] is %.9g, not %.9g: off by %.3g, allowed %.3g", what, row, column, got, want,
-            got - want, bound);
+        say(v, "%s[%" PRId64 ", %" PRId64 "] is %.9g, not %.9g: off by %.3g, allowed %.3g", what, row, column, got,
+            want, got - want, bound);
 }
 
 // Half a step of the format at v and a little; what flushing denormals may cost.
@@ -491,8 +494,8 @@ static void route_token(void *user, int64_t t)
                 say(&v, "ids[%" PRId64 "] has expert %" PRId32 " twice", t, ids[i]);
         v.near_ties += ids[i] != best[i];
         if (ids[i] != best[i] && (key == keys[i] || !(fabs(key - keys[i]) <= 4e-6 * most)))
-            say(&v, "ids[%" PRId64 ", %d] is %" PRId32 " (score %.9g), not %" PRId32 " (%.9g)", t, i, ids[i], key, best[i],
-                keys[i]);
+            say(&v, "ids[%" PRId64 ", %d] is %" PRId32 " (score %.9g), not %" PRId32 " (%.9g)", t, i, ids[i], key,
+                best[i], keys[i]);
     }
     weigh(r, p, ids, weights);
     for (int i = 0; i < r->topk; i++) {
@@ -672,14 +675,15 @@ static void token_end_to_end(void *user, int64_t i)
     merge(j->v, &v);
 }
 
-void judge_tokens(const struct ref_layer *l, const int *tokens, int n, const double *want, const uint16_t *y, double limit,
-                  struct ref_verdict *v)
+void judge_tokens(const struct ref_layer *l, const int *tokens, int n, const double *want, const uint16_t *y,
+                  double limit, struct ref_verdict *v)
 {
     struct judging j = { .l = l, .tokens = tokens, .want = want, .y = y, .limit = limit, .v = v };
     ref_parallel(n, token_end_to_end, &j);
 }
 
-void judge_written(const char *what, const uint16_t *t, int64_t rows, int64_t total, int64_t width, struct ref_verdict *v)
+void judge_written(const char *what, const uint16_t *t, int64_t rows, int64_t total, int64_t width,
+                   struct ref_verdict *v)
 {
     v->of += total * width;
     v->checked += total * width;

@@ -1,5 +1,5 @@
-// A second opinion about the kernels of kernels/moe.dsl: the same layer in plain C and double precision, written from the
-// definition and sharing nothing with the compiler; and judges, which compare what a device computed with it.
+// A second opinion about the kernels of kernels/moe.dsl: the same layer in plain C and double precision, written from
+// the definition and sharing nothing with the compiler; and judges, which compare what a device computed with it.
 //
 // Nothing prints or exits. Loops use all processors (pthreads). Out of memory: functions that allocate return false.
 #ifndef REF_MOE_H
@@ -13,8 +13,8 @@ void ref_parallel(int64_t n, void (*fn)(void *user, int64_t i), void *user);
 
 // ---- numbers: bf16 and f16 (f16 true) as 16 bits
 double ref_value(bool f16, uint16_t bits);
-uint16_t ref_bits(bool f16, double v);                   // nearest, ties to even; overflow to infinity
-int64_t ref_ulps(bool f16, uint16_t a, uint16_t b);      // steps of the format between two numbers
+uint16_t ref_bits(bool f16, double v);              // nearest, ties to even; overflow to infinity
+int64_t ref_ulps(bool f16, uint16_t a, uint16_t b); // steps of the format between two numbers
 
 // ---- the layer
 enum ref_matrix { REF_GATE, REF_UP, REF_DOWN };
@@ -24,7 +24,8 @@ struct ref_layer {
     const uint16_t *x;    // [tokens, hidden]
     const int32_t *ids;   // [tokens, topk]; an id outside 0 .. experts - 1 takes no part
     const float *weights; // [tokens, topk]
-    // Row `index` of one expert's matrix as doubles: gate and up have ffn rows of `hidden`, down has `hidden` rows of ffn.
+    // Row `index` of one expert's matrix as doubles: gate and up have ffn rows of `hidden`, down has `hidden` rows of
+    // ffn.
     void (*row)(void *user, enum ref_matrix which, int expert, int index, double *out);
     void *user;
 };
@@ -38,20 +39,21 @@ struct ref_router {
     const float *logits; // [tokens, experts]
     const float *bias;   // [experts]
 };
-// The definition of route_softmax and route_sigmoid. ids in order of preference; keys (optional): score + bias of each.
+// The definition of route_softmax and route_sigmoid. ids in order of preference; keys (optional): score + bias of
+// each.
 void ref_route(const struct ref_router *r, int token, int32_t *ids, double *weights, double *keys);
 
 // The definition of count and plan. slots = tokens * topk; chunks = ceil(slots / chunk).
 struct ref_plan {
     int64_t slots, chunks, entries; // entries of the tile list
     int experts, topk, chunk, block;
-    int32_t *counts;    // [chunks, experts]
-    int32_t *slot_row;  // [slots]
-    int32_t *row_token; // [slots]; rows past the last are left alone
-    int32_t *tiles;     // [entries, 4]
+    int32_t *counts;     // [chunks, experts]
+    int32_t *slot_row;   // [slots]
+    int32_t *row_token;  // [slots]; rows past the last are left alone
+    int32_t *tiles;      // [entries, 4]
     int32_t *row_expert; // [slots]; not part of the kernels' results
-    int64_t rows;       // in use
-    bool fits;          // all tiles found room in `entries`
+    int64_t rows;        // in use
+    bool fits;           // all tiles found room in `entries`
 };
 void ref_plan(const int32_t *ids, struct ref_plan *p); // all pointers given
 
@@ -67,9 +69,10 @@ struct ref_verdict {
     double max_abs;      // largest |got - want| / rms of the row
     double mean_signed;  // mean of (|got| - |want|) / rms of the row: rounding that leans one way shows here
     int64_t ulps[REF_ULP_BINS];
-    char first[200];     // the first bad value, in words
+    char first[200]; // the first bad value, in words
 };
-// ids: distinct, within rounding of the best, exact ties to the lower index. weights: within 2e-5 of those of these ids.
+// ids: distinct, within rounding of the best, exact ties to the lower index. weights: within 2e-5 of those of these
+// ids.
 void judge_route(const struct ref_router *r, const int32_t *ids, const float *weights, struct ref_verdict *v);
 void judge_ints(const char *what, const int32_t *got, const int32_t *want, int64_t n, struct ref_verdict *v);
 // Every row in use of h (or d): `columns` columns of each, other ones in each row, spread over the width.
@@ -81,11 +84,12 @@ void judge_d(const struct ref_layer *l, const struct ref_plan *p, const uint16_t
 // Every value of y, from the d given.
 void judge_combine(const struct ref_layer *l, const struct ref_plan *p, const uint16_t *d, const uint16_t *y,
                    struct ref_verdict *v);
-// The rows y[tokens[i]] against ref_tokens(): relative L2 of each row at most limit * (1 + 2 / sqrt(hidden)), since short
-// rows scatter more; of all rows together (rel_mean, for the caller to judge) at most limit; each value within 10 * limit
-// of the row's rms.
-void judge_tokens(const struct ref_layer *l, const int *tokens, int n, const double *want, const uint16_t *y, double limit,
-                  struct ref_verdict *v);
+// The rows y[tokens[i]] against ref_tokens(): relative L2 of each row at most limit * (1 + 2 / sqrt(hidden)), since
+// short rows scatter more; of all rows together (rel_mean, for the caller to judge) at most limit; each value within
+// 10 * limit of the row's rms.
+void judge_tokens(const struct ref_layer *l, const int *tokens, int n, const double *want, const uint16_t *y,
+                  double limit, struct ref_verdict *v);
 // Rows [0, rows) hold no value of the poison 0xffff, rows [rows, total) hold nothing else.
-void judge_written(const char *what, const uint16_t *t, int64_t rows, int64_t total, int64_t width, struct ref_verdict *v);
+void judge_written(const char *what, const uint16_t *t, int64_t rows, int64_t total, int64_t width,
+                   struct ref_verdict *v);
 #endif

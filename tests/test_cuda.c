@@ -169,15 +169,15 @@ struct arch_case {
     bool ok;
 };
 static const struct arch_case arch_cases[] = {
-    { "sm_90a", 9, 0, IMAGE_CUBIN, true },   { "sm_90a", 8, 0, IMAGE_CUBIN, false },
-    { "sm_90a", 10, 0, IMAGE_PTX, false },   { "sm_90", 9, 0, IMAGE_CUBIN, true },
-    { "sm_80", 9, 0, IMAGE_CUBIN, false },   { "sm_80", 9, 0, IMAGE_PTX, true },
-    { "sm_80", 8, 6, IMAGE_CUBIN, true },    { "sm_86", 8, 0, IMAGE_CUBIN, false },
-    { "sm_86", 8, 0, IMAGE_PTX, false },     { "sm_100a", 10, 0, IMAGE_CUBIN, true },
-    { "sm_100a", 10, 3, IMAGE_PTX, false },  { "sm_100f", 10, 3, IMAGE_CUBIN, true },
-    { "sm_100f", 12, 0, IMAGE_PTX, false },  { "gfx942", 9, 0, IMAGE_HSACO, false },
-    { "sm_90b", 9, 0, IMAGE_PTX, false },    { "sm_9", 9, 0, IMAGE_PTX, false },
-    { "sm_90", 9, 0, IMAGE_HSACO, false },   { "sm_90", 9, 0, IMAGE_NONE, false },
+    { "sm_90a", 9, 0, IMAGE_CUBIN, true },  { "sm_90a", 8, 0, IMAGE_CUBIN, false },
+    { "sm_90a", 10, 0, IMAGE_PTX, false },  { "sm_90", 9, 0, IMAGE_CUBIN, true },
+    { "sm_80", 9, 0, IMAGE_CUBIN, false },  { "sm_80", 9, 0, IMAGE_PTX, true },
+    { "sm_80", 8, 6, IMAGE_CUBIN, true },   { "sm_86", 8, 0, IMAGE_CUBIN, false },
+    { "sm_86", 8, 0, IMAGE_PTX, false },    { "sm_100a", 10, 0, IMAGE_CUBIN, true },
+    { "sm_100a", 10, 3, IMAGE_PTX, false }, { "sm_100f", 10, 3, IMAGE_CUBIN, true },
+    { "sm_100f", 12, 0, IMAGE_PTX, false }, { "gfx942", 9, 0, IMAGE_HSACO, false },
+    { "sm_90b", 9, 0, IMAGE_PTX, false },   { "sm_9", 9, 0, IMAGE_PTX, false },
+    { "sm_90", 9, 0, IMAGE_HSACO, false },  { "sm_90", 9, 0, IMAGE_NONE, false },
 };
 
 static void test_arches(void **state)
@@ -269,7 +269,8 @@ static void test_find(void **state)
     m = load(e, &desc);
     assert_int_equal(moe_image_axis(moe_signature(moe_find_tile(m, "gate_up", "rows", 128)), "rows"), 16);
     struct moe_arg args[5] = { moe_tensor((void *)256, 2, 10, 256, 0), moe_tensor((void *)256, 3, 8, 64, 256),
-                               moe_tensor((void *)256, 2, 7, 4, 0), moe_i32(1000), moe_tensor((void *)256, 2, 20, 64, 0) };
+                               moe_tensor((void *)256, 2, 7, 4, 0), moe_i32(1000),
+                               moe_tensor((void *)256, 2, 20, 64, 0) };
     expect_error(e, moe_launch(moe_find(m, "gate_up", "r128"), args, 5, NULL, NULL), MOE_ERR_LIMIT,
                  "196608 shared bytes a block, Fake 0 allows 1024 and 100000");
     moe_unload(m);
@@ -335,7 +336,10 @@ struct launch_case {
     int64_t dims[6]; // dims[0] = -2: NULL
     const char *says;
 };
-#define NO_DIMS { -2 }
+#define NO_DIMS                                                                                                      \
+    {                                                                                                                \
+        -2                                                                                                           \
+    }
 static const struct launch_case launch_cases[] = {
     { -1, { 0 }, 4, NO_DIMS, "gate_up_r128: 4 arguments, the kernel takes 5" },
     { 0, { .kind = MOE_I32 }, 5, NO_DIMS, "argument 0 ('x') is an i32, the kernel takes a pointer" },
@@ -343,14 +347,34 @@ static const struct launch_case launch_cases[] = {
     { 3, { 0 }, 5, NO_DIMS, "argument 3 ('limit') is nothing" },
     { 0, { MOE_POINTER, 3, (void *)256, 0, { 10, 256, 1 }, 0, 0 }, 5, NO_DIMS, "'x' has rank 3, the kernel takes 2" },
     { 0, { MOE_POINTER, 2, (void *)256, 0, { 10, 128 }, 0, 0 }, 5, NO_DIMS, "'x': extent 1 is 128, but H is 256" },
-    { 2, { MOE_POINTER, 2, (void *)256, 0, { 7, 5 }, 0, 0 }, 5, NO_DIMS, "'tiles': extent 1 is 5, the kernel takes 4" },
+    { 2,
+      { MOE_POINTER, 2, (void *)256, 0, { 7, 5 }, 0, 0 },
+      5,
+      NO_DIMS,
+      "'tiles': extent 1 is 5, the kernel takes 4" },
     { 4, { MOE_POINTER, 2, (void *)256, 0, { 20, 392 }, 0, 0 }, 5, NO_DIMS, "'h': extent 1 is 392, but I is 384" },
-    { 0, { MOE_POINTER, 2, (void *)264, 0, { 10, 256 }, 0, 0 }, 5, NO_DIMS, "'x' is at 0x108, not aligned to 16 bytes" },
+    { 0,
+      { MOE_POINTER, 2, (void *)264, 0, { 10, 256 }, 0, 0 },
+      5,
+      NO_DIMS,
+      "'x' is at 0x108, not aligned to 16 bytes" },
     { 0, { MOE_POINTER, 2, NULL, 0, { 10, 256 }, 0, 0 }, 5, NO_DIMS, "'x' is NULL, 5120 bytes are needed" },
-    { 0, { MOE_POINTER, 2, (void *)256, 5119, { 10, 256 }, 0, 0 }, 5, NO_DIMS, "room for 5119 bytes, its shape takes 5120" },
+    { 0,
+      { MOE_POINTER, 2, (void *)256, 5119, { 10, 256 }, 0, 0 },
+      5,
+      NO_DIMS,
+      "room for 5119 bytes, its shape takes 5120" },
     { 0, { MOE_POINTER, 0, (void *)256, 0, { 0 }, 0, 0 }, 5, NO_DIMS, "dimension T is given neither" },
-    { 0, { MOE_POINTER, 2, (void *)256, 0, { -3, 256 }, 0, 0 }, 5, NO_DIMS, "T is -3, the kernel takes 0 to 2147483647" },
-    { 1, { MOE_POINTER, 3, (void *)256, 0, { 513, 384, 256 }, 0, 0 }, 5, NO_DIMS, "E is 513, the kernel takes 0 to 512" },
+    { 0,
+      { MOE_POINTER, 2, (void *)256, 0, { -3, 256 }, 0, 0 },
+      5,
+      NO_DIMS,
+      "T is -3, the kernel takes 0 to 2147483647" },
+    { 1,
+      { MOE_POINTER, 3, (void *)256, 0, { 513, 384, 256 }, 0, 0 },
+      5,
+      NO_DIMS,
+      "E is 513, the kernel takes 0 to 512" },
     { -1, { 0 }, 5, { -1, 512, -1, -1, -1, -1 }, "H is 512, the kernel was compiled for 256" },
     { -1, { 0 }, 5, { 9, -1, -1, -1, -1, -1 }, "'x': extent 0 is 10, but T is 9" },
 };
@@ -367,7 +391,8 @@ static void test_launch_refusals(void **state)
         good_args(args);
         if (c->arg >= 0)
             args[c->arg] = c->value;
-        expect_error(d, moe_launch(k, args, c->nargs, c->dims[0] == -2 ? NULL : c->dims, NULL), MOE_ERR_SIGNATURE, c->says);
+        expect_error(d, moe_launch(k, args, c->nargs, c->dims[0] == -2 ? NULL : c->dims, NULL), MOE_ERR_SIGNATURE,
+                     c->says);
     }
     good_args(args); // I = 388: not a multiple of 8
     args[1].shape[1] = args[4].shape[1] = 388;
@@ -388,11 +413,11 @@ struct session {
     void *a, *b, *stream, *event[2], *graph;
 };
 
-#define STEP(expr)                                                                                 \
-    do {                                                                                           \
-        int s_ = (expr);                                                                           \
-        if (s_)                                                                                    \
-            return s_;                                                                             \
+#define STEP(expr)                                                                                                   \
+    do {                                                                                                             \
+        int s_ = (expr);                                                                                             \
+        if (s_)                                                                                                      \
+            return s_;                                                                                               \
     } while (0)
 
 static int session_run(struct session *s, const unsigned char *image, size_t n, bool *right)
@@ -563,11 +588,16 @@ static int find_fake(const char *program)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_open, setup),           cmocka_unit_test_setup(test_no_library, setup),
-        cmocka_unit_test_setup(test_memory, setup),         cmocka_unit_test_setup(test_arches, setup),
-        cmocka_unit_test_setup(test_load_refusals, setup),  cmocka_unit_test_setup(test_find, setup),
-        cmocka_unit_test_setup(test_launch, setup),         cmocka_unit_test_setup(test_launch_refusals, setup),
-        cmocka_unit_test_setup(test_each_call_fails, setup), cmocka_unit_test_setup(test_threads, setup),
+        cmocka_unit_test_setup(test_open, setup),
+        cmocka_unit_test_setup(test_no_library, setup),
+        cmocka_unit_test_setup(test_memory, setup),
+        cmocka_unit_test_setup(test_arches, setup),
+        cmocka_unit_test_setup(test_load_refusals, setup),
+        cmocka_unit_test_setup(test_find, setup),
+        cmocka_unit_test_setup(test_launch, setup),
+        cmocka_unit_test_setup(test_launch_refusals, setup),
+        cmocka_unit_test_setup(test_each_call_fails, setup),
+        cmocka_unit_test_setup(test_threads, setup),
     };
     if (argc < 1 || find_fake(argv[0]))
         return 1;

@@ -48,10 +48,10 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
     assert_string_equal(a->variant, b->variant);
     assert_string_equal(a->symbol, b->symbol);
     assert_string_equal(a->doc, b->doc);
-    const int64_t fa[] = { a->threads, a->shared, a->regs, a->warps_m, a->warps_n, a->stages, a->group, a->cluster,
-                           a->nparams, a->ndims, a->nclauses, a->naxes };
-    const int64_t fb[] = { b->threads, b->shared, b->regs, b->warps_m, b->warps_n, b->stages, b->group, b->cluster,
-                           b->nparams, b->ndims, b->nclauses, b->naxes };
+    const int64_t fa[] = { a->threads, a->shared,  a->regs,    a->warps_m, a->warps_n,  a->stages,
+                           a->group,   a->cluster, a->nparams, a->ndims,   a->nclauses, a->naxes };
+    const int64_t fb[] = { b->threads, b->shared,  b->regs,    b->warps_m, b->warps_n,  b->stages,
+                           b->group,   b->cluster, b->nparams, b->ndims,   b->nclauses, b->naxes };
     assert_memory_equal(fa, fb, sizeof fa);
     for (int i = 0; i < a->nparams; i++) {
         const struct image_param *p = &a->params[i], *q = &b->params[i];
@@ -89,7 +89,10 @@ static void test_round_trip(void **state)
     assert_string_equal(d->compiler, "moec 0.1 (test)");
     assert_int_equal(d->kind, IMAGE_CUBIN);
     assert_int_equal(d->code_size, 9);
-    assert_memory_equal(d->code, "\x7f" "ELF code", 10); // with the zero byte after it
+    assert_memory_equal(d->code,
+                        "\x7f"
+                        "ELF code",
+                        10); // with the zero byte after it
     assert_memory_equal(d->ptx, ".version 8.0\n", 14);
     assert_memory_equal(d->bitcode, "BC", 3);
     assert_int_equal(d->nkernels, 3);
@@ -374,11 +377,11 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_every_bit),
-        cmocka_unit_test(test_every_length),  cmocka_unit_test(test_sealed_flips),
-        cmocka_unit_test(test_named_damage),  cmocka_unit_test(test_writer_refuses),
-        cmocka_unit_test(test_deep_program),  cmocka_unit_test(test_grid),
-        cmocka_unit_test(test_eval),          cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_every_bit),
+        cmocka_unit_test(test_every_length), cmocka_unit_test(test_sealed_flips),
+        cmocka_unit_test(test_named_damage), cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_deep_program), cmocka_unit_test(test_grid),
+        cmocka_unit_test(test_eval),         cmocka_unit_test(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,18 @@
 
 #include <cmocka.h>
 
-enum { T = 37, E = 8, K = 2, H = 64, I = 96, S = T * K, BLOCK = 16, CHUNK = 32, C = (S + CHUNK - 1) / CHUNK, N = E + S / BLOCK };
+enum {
+    T = 37,
+    E = 8,
+    K = 2,
+    H = 64,
+    I = 96,
+    S = T * K,
+    BLOCK = 16,
+    CHUNK = 32,
+    C = (S + CHUNK - 1) / CHUNK,
+    N = E + S / BLOCK
+};
 
 static struct world { // one layer, and what an honest 16-bit implementation makes of it
     uint16_t x[T * H], w[3][E * I * H], h[S * I], d[S * H], y[T * H];
@@ -22,8 +33,17 @@ static struct world { // one layer, and what an honest 16-bit implementation mak
 } w0, w1; // w0: right; w1: a copy to damage
 static struct ref_layer layer = { T, E, K, H, I, false, w0.x, w0.ids, w0.weights, NULL, NULL };
 static struct ref_router router = { T, E, K, false, true, 1.0, w0.logits, w0.bias };
-static struct ref_plan plan = { .slots = S, .chunks = C, .entries = N, .experts = E, .topk = K, .chunk = CHUNK, .block = BLOCK,
-                                .counts = w0.counts, .slot_row = w0.slot_row, .row_token = w0.row_token, .tiles = w0.tiles,
+static struct ref_plan plan = { .slots = S,
+                                .chunks = C,
+                                .entries = N,
+                                .experts = E,
+                                .topk = K,
+                                .chunk = CHUNK,
+                                .block = BLOCK,
+                                .counts = w0.counts,
+                                .slot_row = w0.slot_row,
+                                .row_token = w0.row_token,
+                                .tiles = w0.tiles,
                                 .row_expert = w0.row_expert };
 
 static double uniform(uint64_t *s) // -1 .. 1
@@ -111,12 +131,27 @@ static void test_numbers(void **state)
         double v;
         uint16_t bf16, f16;
     } rows[] = {
-        { 0, 0, 0 }, { -0.0, 0x8000, 0x8000 }, { 1, 0x3f80, 0x3c00 }, { -2, 0xc000, 0xc000 }, { 65504, 0x4780, 0x7bff },
-        { 65519.99, 0x4780, 0x7bff }, { 65520, 0x4780, 0x7c00 }, { 1 + 0x1p-8, 0x3f80, 0x3c04 }, // bf16: tie to even, down
-        { 1 + 3 * 0x1p-8, 0x3f82, 0x3c0c }, { 1 + 0x1p-11, 0x3f80, 0x3c00 }, { 1 + 3 * 0x1p-11, 0x3f80, 0x3c02 },
-        { 0x1p-24, 0x3380, 1 }, { 0x1p-25, 0x3300, 0 }, { 0x1.8p-25, 0x3340, 1 }, { 0x1p-14, 0x3880, 0x0400 },
-        { 0x1.ffep-15, 0x3880, 0x0400 }, { 0x1p-133, 1, 0 }, { 0x1p-134, 0, 0 }, { HUGE_VAL, 0x7f80, 0x7c00 },
-        { 3.4e38, 0x7f80, 0x7c00 }, { 3.38e38, 0x7f7e, 0x7c00 },
+        { 0, 0, 0 },
+        { -0.0, 0x8000, 0x8000 },
+        { 1, 0x3f80, 0x3c00 },
+        { -2, 0xc000, 0xc000 },
+        { 65504, 0x4780, 0x7bff },
+        { 65519.99, 0x4780, 0x7bff },
+        { 65520, 0x4780, 0x7c00 },
+        { 1 + 0x1p-8, 0x3f80, 0x3c04 }, // bf16: tie to even, down
+        { 1 + 3 * 0x1p-8, 0x3f82, 0x3c0c },
+        { 1 + 0x1p-11, 0x3f80, 0x3c00 },
+        { 1 + 3 * 0x1p-11, 0x3f80, 0x3c02 },
+        { 0x1p-24, 0x3380, 1 },
+        { 0x1p-25, 0x3300, 0 },
+        { 0x1.8p-25, 0x3340, 1 },
+        { 0x1p-14, 0x3880, 0x0400 },
+        { 0x1.ffep-15, 0x3880, 0x0400 },
+        { 0x1p-133, 1, 0 },
+        { 0x1p-134, 0, 0 },
+        { HUGE_VAL, 0x7f80, 0x7c00 },
+        { 3.4e38, 0x7f80, 0x7c00 },
+        { 3.38e38, 0x7f7e, 0x7c00 },
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         assert_int_equal(ref_bits(false, rows[i].v), rows[i].bf16);
@@ -166,8 +201,17 @@ static void test_plan(void **state)
     // expert 2 gets slots 0, 3, 4; expert 0 slot 1; slots 2 and 5 are out
     static const int32_t ids[6] = { 2, 0, -1, 2, 2, 3 };
     int32_t counts[2 * 3], slot_row[6], row_token[6] = { 9, 9, 9, 9, 9, 9 }, tiles[5 * 4], row_expert[6];
-    struct ref_plan p = { .slots = 6, .chunks = 2, .entries = 5, .experts = 3, .topk = 2, .chunk = 4, .block = 2,
-                          .counts = counts, .slot_row = slot_row, .row_token = row_token, .tiles = tiles,
+    struct ref_plan p = { .slots = 6,
+                          .chunks = 2,
+                          .entries = 5,
+                          .experts = 3,
+                          .topk = 2,
+                          .chunk = 4,
+                          .block = 2,
+                          .counts = counts,
+                          .slot_row = slot_row,
+                          .row_token = row_token,
+                          .tiles = tiles,
                           .row_expert = row_expert };
     ref_plan(ids, &p);
     static const int32_t want_counts[6] = { 1, 0, 2, 0, 0, 1 }, want_slot[6] = { 1, 0, -1, 2, 3, -1 },
@@ -248,18 +292,54 @@ static void test_honest(void **state)
             fail_msg("judge %d does not accept honest results", j);
 }
 
-static void zero_y(void) { memset(w1.y, 0, sizeof w1.y); }
-static void zero_h(void) { memset(w1.h, 0, sizeof w1.h); }
-static void zero_d(void) { memset(w1.d, 0, sizeof w1.d); }
-static void one_y(void) { w1.y[T * H - 1] ^= 0x40; }
-static void nan_y(void) { w1.y[3] = 0x7fc0; }
-static void other_token(void) { memcpy(w1.y, w1.y + H, H * 2); }
-static void identity(void) { memcpy(w1.y, w0.x, sizeof w1.y); }
-static void other_row_h(void) { memcpy(w1.h, w1.h + 9 * I, I * 2); }
-static void other_row_d(void) { memcpy(w1.d, w1.d + 9 * H, H * 2); }
-static void hole_h(void) { w1.h[17] = 0xffff; }
-static void spill_d(void) { w1.d[S * H - 1] = 0; }
-static void id_twice(void) { w1.chosen[1] = w1.chosen[0]; }
+static void zero_y(void)
+{
+    memset(w1.y, 0, sizeof w1.y);
+}
+static void zero_h(void)
+{
+    memset(w1.h, 0, sizeof w1.h);
+}
+static void zero_d(void)
+{
+    memset(w1.d, 0, sizeof w1.d);
+}
+static void one_y(void)
+{
+    w1.y[T * H - 1] ^= 0x40;
+}
+static void nan_y(void)
+{
+    w1.y[3] = 0x7fc0;
+}
+static void other_token(void)
+{
+    memcpy(w1.y, w1.y + H, H * 2);
+}
+static void identity(void)
+{
+    memcpy(w1.y, w0.x, sizeof w1.y);
+}
+static void other_row_h(void)
+{
+    memcpy(w1.h, w1.h + 9 * I, I * 2);
+}
+static void other_row_d(void)
+{
+    memcpy(w1.d, w1.d + 9 * H, H * 2);
+}
+static void hole_h(void)
+{
+    w1.h[17] = 0xffff;
+}
+static void spill_d(void)
+{
+    w1.d[S * H - 1] = 0;
+}
+static void id_twice(void)
+{
+    w1.chosen[1] = w1.chosen[0];
+}
 static void id_order(void)
 {
     w1.chosen[0] = w0.chosen[1];
@@ -272,8 +352,14 @@ static void id_other(void)
         e++;
     w1.chosen[0] = e;
 }
-static void id_out(void) { w1.chosen[2] = E; }
-static void weight_off(void) { w1.weights[8] *= 1.0001f; }
+static void id_out(void)
+{
+    w1.chosen[2] = E;
+}
+static void weight_off(void)
+{
+    w1.weights[8] *= 1.0001f;
+}
 static void weight_unnormalised(void)
 {
     for (int i = 0; i < S; i++)
@@ -308,7 +394,7 @@ static void coarse_sum(void) // accumulated in bf16
             double sum = 0;
             for (int k = 0; k < I; k++)
                 sum = ref_value(false, ref_bits(false, sum + ref_value(false, w0.h[r * I + k]) *
-                                                               weight(REF_DOWN, w0.row_expert[r], c, k)));
+                                                                 weight(REF_DOWN, w0.row_expert[r], c, k)));
             w1.d[r * H + c] = ref_bits(false, sum);
         }
 }
@@ -319,13 +405,32 @@ static void test_damage(void **state)
         void (*damage)(void);
         enum judge judge;
     } rows[] = {
-        { zero_y, J_COMBINE },      { zero_y, J_TOKENS },         { zero_h, J_H },            { zero_h, J_D },
-        { zero_d, J_D },            { zero_d, J_COMBINE },        { one_y, J_COMBINE },       { one_y, J_TOKENS },
-        { nan_y, J_COMBINE },       { nan_y, J_TOKENS },          { other_token, J_TOKENS },  { identity, J_TOKENS },
-        { other_row_h, J_H },       { other_row_d, J_D },         { hole_h, J_WRITTEN },      { spill_d, J_WRITTEN },
-        { id_twice, J_ROUTE },      { id_order, J_ROUTE },        { id_other, J_ROUTE },        { id_out, J_ROUTE },        { weight_off, J_ROUTE },
-        { weight_unnormalised, J_ROUTE }, { weight_unnormalised, J_COMBINE }, { swapped_halves, J_H },
-        { short_sum, J_D },         { coarse_sum, J_D },
+        { zero_y, J_COMBINE },
+        { zero_y, J_TOKENS },
+        { zero_h, J_H },
+        { zero_h, J_D },
+        { zero_d, J_D },
+        { zero_d, J_COMBINE },
+        { one_y, J_COMBINE },
+        { one_y, J_TOKENS },
+        { nan_y, J_COMBINE },
+        { nan_y, J_TOKENS },
+        { other_token, J_TOKENS },
+        { identity, J_TOKENS },
+        { other_row_h, J_H },
+        { other_row_d, J_D },
+        { hole_h, J_WRITTEN },
+        { spill_d, J_WRITTEN },
+        { id_twice, J_ROUTE },
+        { id_order, J_ROUTE },
+        { id_other, J_ROUTE },
+        { id_out, J_ROUTE },
+        { weight_off, J_ROUTE },
+        { weight_unnormalised, J_ROUTE },
+        { weight_unnormalised, J_COMBINE },
+        { swapped_halves, J_H },
+        { short_sum, J_D },
+        { coarse_sum, J_D },
     };
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
@@ -370,8 +475,8 @@ static void test_parallel(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers), cmocka_unit_test(test_route),  cmocka_unit_test(test_plan),
-        cmocka_unit_test(test_layer),   cmocka_unit_test(test_honest), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_route),    cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_layer),   cmocka_unit_test(test_honest),   cmocka_unit_test(test_damage),
         cmocka_unit_test(test_lean),    cmocka_unit_test(test_parallel),
     };
     return cmocka_run_group_tests(tests, make_world, NULL);

@@ -1,5 +1,5 @@
-// Shared by the files of moerun: options, data, devices, the layer, output. The tool prints and exits only in moerun.c;
-// the other files return false after report().
+// Shared by the files of moerun: options, data, devices, the layer, output. The tool prints and exits only in
+// moerun.c; the other files return false after report().
 #ifndef MOERUN_H
 #define MOERUN_H
 #include "../models/models.h"
@@ -50,8 +50,8 @@ double now_seconds(void);
 struct normal { // one tensor's values: normal with standard deviation sigma, in a 16-bit format
     uint64_t key;
     bool f16;
-    uint16_t *bits;   // [65536]: quantiles, rounded
-    double *values;   // [65536]: the same as doubles
+    uint16_t *bits; // [65536]: quantiles, rounded
+    double *values; // [65536]: the same as doubles
 };
 bool normal_init(struct normal *g, uint64_t seed, int tensor, double sigma, bool f16);
 void normal_free(struct normal *g);
@@ -81,7 +81,7 @@ struct device {
     struct moe_info info;
     void *stream;
 };
-bool device_open(struct device *d, const struct options *o); // without an image
+bool device_open(struct device *d, const struct options *o);                        // without an image
 bool device_load(struct device *d, const struct options *o, const struct model *m); // --image, else --source compiled
 void device_unload(struct device *d);
 void device_close(struct device *d);
@@ -109,7 +109,8 @@ bool guarded_intact(struct device *d, const struct guarded *g, const char *name,
 bool jit_compile(const struct options *o, const char *arch, const struct model *m, char **bytes, size_t *n);
 
 // ---- moerun_options.c
-struct bound { // what the compiler is told: the model's dims and element type (m may be NULL), then -D, the later one wins
+struct bound { // what the compiler is told: the model's dims and element type (m may be NULL), then -D, the later one
+               // wins
     const char *name, *type; // type NULL: a number
     int64_t value;
 };
@@ -118,8 +119,24 @@ bool parse_options(int argc, char **argv, struct options *o);
 void print_usage(FILE *f);
 
 // ---- moerun_layer.c
-enum buffer { B_X, B_LOGITS, B_BIAS, B_GATE, B_UP, B_DOWN, // inputs
-              B_IDS, B_WEIGHTS, B_COUNTS, B_SLOT_ROW, B_ROW_TOKEN, B_TILES, B_H, B_D, B_Y, BUFFERS };
+enum buffer {
+    B_X,
+    B_LOGITS,
+    B_BIAS,
+    B_GATE,
+    B_UP,
+    B_DOWN, // inputs
+    B_IDS,
+    B_WEIGHTS,
+    B_COUNTS,
+    B_SLOT_ROW,
+    B_ROW_TOKEN,
+    B_TILES,
+    B_H,
+    B_D,
+    B_Y,
+    BUFFERS
+};
 extern const char *const buffer_names[BUFFERS];
 enum step { STEP_ROUTE, STEP_COUNT_SLOTS, STEP_PLAN, STEP_GATE_UP, STEP_DOWN, STEP_COMBINE, STEPS };
 extern const char *const step_names[STEPS];
@@ -138,9 +155,9 @@ struct layer {
 };
 bool layer_weights(struct layer *l, const struct options *o, struct device *d, const struct model *m); // once a model
 bool layer_tokens(struct layer *l, int tokens, int rows); // rows: tile, 0: chosen. Allocates and uploads
-bool layer_poison(struct layer *l);              // everything that the kernels write
-bool layer_step(struct layer *l, enum step s);   // launches one kernel
-bool layer_run(struct layer *l);                 // all of them, then waits
+bool layer_poison(struct layer *l);                       // everything that the kernels write
+bool layer_step(struct layer *l, enum step s);            // launches one kernel
+bool layer_run(struct layer *l);                          // all of them, then waits
 bool layer_inputs_intact(struct layer *l, bool *intact);
 bool layer_guards_intact(struct layer *l, bool *intact);
 void layer_tokens_free(struct layer *l);
@@ -154,8 +171,22 @@ struct results { // what the kernels wrote, on the host
     float *weights;
     uint16_t *h, *d, *y;
 };
-enum check { C_ROUTE, C_COUNTS, C_SLOT_ROW, C_ROW_TOKEN, C_TILES, C_WRITTEN, C_H, C_D, C_COMBINE, C_TOKENS, C_REPEAT,
-             C_GUARDS, C_INPUTS, CHECKS };
+enum check {
+    C_ROUTE,
+    C_COUNTS,
+    C_SLOT_ROW,
+    C_ROW_TOKEN,
+    C_TILES,
+    C_WRITTEN,
+    C_H,
+    C_D,
+    C_COMBINE,
+    C_TOKENS,
+    C_REPEAT,
+    C_GUARDS,
+    C_INPUTS,
+    CHECKS
+};
 extern const char *const check_names[CHECKS];
 struct judgement {
     struct ref_verdict v[CHECKS];
@@ -167,7 +198,7 @@ bool results_download(struct layer *l, struct results *r);
 void results_free(struct results *r);
 // All checks but the last three. budget: seconds for C_TOKENS, at least 64 tokens all the same. false: report()ed.
 bool judge_layer(struct layer *l, struct results *r, double budget, struct judgement *j);
-void judgement_done(struct judgement *j); // sets ok
+void judgement_done(struct judgement *j);                               // sets ok
 bool mutate(const struct layer *l, struct results *r, const char *how); // --mutate: damages results; false: unknown
 
 // ---- commands

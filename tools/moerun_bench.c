@@ -1,5 +1,6 @@
-// moerun bench: the expert layer (gate_up, down, combine; routing and plan made before) timed by replaying a graph after
-// the L2 was flushed; then each kernel for itself, and all six together. The results are judged after the timing.
+// moerun bench: the expert layer (gate_up, down, combine; routing and plan made before) timed by replaying a graph
+// after the L2 was flushed; then each kernel for itself, and all six together. The results are judged after the
+// timing.
 #include "moerun.h"
 
 #include <inttypes.h>
@@ -123,7 +124,9 @@ static void print_row(const struct bench *b, const struct row *r)
            b->o->f16 ? "fp16" : "bf16", l->tokens, l->block, ms, r->layer.p10, r->layer.p90, r->flops / ms * 1e-9,
            r->bytes / ms * 1e-6, ms / r->floor_ms, r->steps[STEP_GATE_UP].median, r->steps[STEP_DOWN].median,
            r->steps[STEP_COMBINE].median, r->all.median, r->host_us,
-           ok ? "ok" : r->j.ok ? "FASTER THAN THE FLOOR ALLOWS" : "WRONG");
+           ok        ? "ok"
+           : r->j.ok ? "FASTER THAN THE FLOOR ALLOWS"
+                     : "WRONG");
     for (int i = 0; i < CHECKS; i++)
         if (r->j.v[i].bad)
             printf("  %s: %" PRId64 " wrong; %s\n", check_names[i], r->j.v[i].bad, r->j.v[i].first);
@@ -225,11 +228,17 @@ bool command_bench(const struct options *o)
     ok = ok && guarded_new(&d, &b.flush, FLUSH_BYTES) && !device_fails(&d, moe_event(d.gpu, &b.event[0]), "event") &&
          !device_fails(&d, moe_event(d.gpu, &b.event[1]), "event") && json_open(&b.json, o->json);
     if (ok)
-        printf("%s, %s routing, seed %" PRIu64 ", median of %d graph replays after a %d MB flush of L2; floor by %.0f TFLOP/s, "
+        printf("%s, %s routing, seed %" PRIu64
+               ", median of %d graph replays after a %d MB flush of L2; floor by %.0f TFLOP/s, "
                "%.0f GB/s\n%-16s %4s %6s %4s %9s %9s %9s %7s %7s %6s  %8s %8s %8s %9s %7s\n",
-               d.info.name, o->routing == 'u' ? "uniform" : o->routing == 'z' ? "zipf" : o->routing == 'o' ? "one" : "file",
+               d.info.name,
+               o->routing == 'u'   ? "uniform"
+               : o->routing == 'z' ? "zipf"
+               : o->routing == 'o' ? "one"
+                                   : "file",
                o->seed, o->repeats, FLUSH_BYTES >> 20, o->floor_tflops, o->floor_gbps, "model", "type", "T", "rows",
-               "layer ms", "p10", "p90", "TFLOP/s", "GB/s", "/floor", "gate_up", "down", "combine", "+routing", "host us");
+               "layer ms", "p10", "p90", "TFLOP/s", "GB/s", "/floor", "gate_up", "down", "combine", "+routing",
+               "host us");
     for (int i = 0; ok && i < o->nmodels; i++)
         ok = bench_model(&b, o->models[i]);
     if (d.gpu) {

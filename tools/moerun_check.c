@@ -1,6 +1,7 @@
 // moerun check: any kernel, on random inputs, against eval.c running its source at the stage `tile`.
-// Integers must be equal; floats lie within the limit: relative L2 of each row, and each value within 10 times that of the
-// row's rms. Every variant of the kernel is run; buffers have guard bands, outputs are poisoned, inputs must not change.
+// Integers must be equal; floats lie within the limit: relative L2 of each row, and each value within 10 times that
+// of the row's rms. Every variant of the kernel is run; buffers have guard bands, outputs are poisoned, inputs must
+// not change.
 #include "moerun.h"
 
 #include <inttypes.h>
@@ -27,7 +28,8 @@ struct checking {
     bool fine;
 };
 
-// ---- dims -----------------------------------------------------------------------------------------------------------------
+// ---- dims
+// -----------------------------------------------------------------------------------------------------------------
 
 static bool option_value(const struct options *o, const char *name, int64_t *v)
 {
@@ -59,13 +61,14 @@ static bool find_dims(struct checking *c)
         const struct image_dim *d = &c->ref->dims[i];
         c->ref_dims[i] = dim_named(c, d->name, -1);
         if (d->bound >= 0 && d->bound != c->ref_dims[i])
-            return report(EXIT_USAGE, "kernel %s: %s is %" PRId64 " in the source, %" PRId64 " on the device", c->k->name,
-                          d->name, d->bound, c->ref_dims[i]);
+            return report(EXIT_USAGE, "kernel %s: %s is %" PRId64 " in the source, %" PRId64 " on the device",
+                          c->k->name, d->name, d->bound, c->ref_dims[i]);
     }
     return true;
 }
 
-// ---- inputs -----------------------------------------------------------------------------------------------------------------
+// ---- inputs
+// -----------------------------------------------------------------------------------------------------------------
 
 static double normal_of(const struct checking *c, int tensor, int64_t i)
 {
@@ -93,7 +96,9 @@ static void fill_map(const struct checking *c, struct slot *s, int tensor)
     int64_t rows = dim_named(c, "R", INT32_MAX), experts = dim_named(c, "E", c->o->experts ? c->o->experts : 1);
     for (int64_t n = 0; n < s->elems / 4; n++) {
         int64_t first = n * c->block, most = rows - first < c->block ? rows - first : c->block;
-        int64_t some = most > 0 ? 1 + (int64_t)(random_bits(c->o->seed, 7000 + (uint64_t)tensor, (uint64_t)n) % (uint64_t)most) : 0;
+        int64_t some =
+            most > 0 ? 1 + (int64_t)(random_bits(c->o->seed, 7000 + (uint64_t)tensor, (uint64_t)n) % (uint64_t)most)
+                     : 0;
         t[4 * n] = (int32_t)(n % experts);
         t[4 * n + 1] = most > 0 ? (int32_t)first : 0;
         t[4 * n + 2] = (int32_t)(n & 1 ? some : most > 0 ? most : 0);
@@ -163,7 +168,8 @@ static void release(struct checking *c)
     memset(c->s, 0, sizeof c->s);
 }
 
-// ---- comparing ----------------------------------------------------------------------------------------------------------------
+// ---- comparing
+// ----------------------------------------------------------------------------------------------------------------
 
 static double value(const struct slot *s, const void *t, int64_t i)
 {
@@ -218,9 +224,10 @@ static bool compare_output(struct checking *c, const struct slot *s)
     if (s->width)
         for (int64_t at = 0; at < s->elems; at += s->width)
             compare_row(c, s, at, &d);
-    printf("%s%s%s %s: %" PRId64 " values of %s, rel L2 of a row %.2e (limit %.1e), largest error %.2e of its rms: %s\n",
-           c->k->name, c->k->variant[0] ? "." : "", c->k->variant, s->p->name, s->elems, moe_image_elem_name(s->p->elem),
-           d.rel_l2, limit_of(c, s), d.worst, d.wrong ? "WRONG" : "ok");
+    printf("%s%s%s %s: %" PRId64
+           " values of %s, rel L2 of a row %.2e (limit %.1e), largest error %.2e of its rms: %s\n",
+           c->k->name, c->k->variant[0] ? "." : "", c->k->variant, s->p->name, s->elems,
+           moe_image_elem_name(s->p->elem), d.rel_l2, limit_of(c, s), d.worst, d.wrong ? "WRONG" : "ok");
     if (d.nans)
         printf("  %" PRId64 " values are NaN, or not written, on both sides\n", d.nans);
     if (d.wrong) {
@@ -259,7 +266,8 @@ static bool compare_all(struct checking *c)
     return true;
 }
 
-// ---- running --------------------------------------------------------------------------------------------------------------------
+// ---- running
+// --------------------------------------------------------------------------------------------------------------------
 
 static bool run_both(struct checking *c)
 {
@@ -319,8 +327,8 @@ bool command_check(const struct options *o)
             done++;
         }
     if (ok && !done)
-        ok = report(EXIT_USAGE, "there is no kernel %s%s%s", o->kernel ? o->kernel : "", o->variant ? " of variant " : "",
-                    o->variant ? o->variant : "");
+        ok = report(EXIT_USAGE, "there is no kernel %s%s%s", o->kernel ? o->kernel : "",
+                    o->variant ? " of variant " : "", o->variant ? o->variant : "");
     eval_close(c->reference);
     device_close(&d);
     ok = ok && (c->fine || report(EXIT_BREACH, "wrong results"));

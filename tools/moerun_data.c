@@ -1,5 +1,5 @@
-// Random numbers by counter: element i of a tensor is a function of (seed, tensor, i), so that weights of many GB need no
-// copy on the host. Normal values come from a table of 65536 quantiles, picked by 16 bits of a hash.
+// Random numbers by counter: element i of a tensor is a function of (seed, tensor, i), so that weights of many GB
+// need no copy on the host. Normal values come from a table of 65536 quantiles, picked by 16 bits of a hash.
 #include "moerun.h"
 
 #include <math.h>

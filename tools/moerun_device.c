@@ -52,7 +52,8 @@ bool device_load(struct device *d, const struct options *o, const struct model *
         d->eval = eval_open(o, m);
         return d->eval != NULL;
     }
-    bool ok = o->image ? read_file(o->image, &bytes, &n) : jit_compile(o, o->arch ? o->arch : d->info.arch, m, &bytes, &n);
+    bool ok =
+        o->image ? read_file(o->image, &bytes, &n) : jit_compile(o, o->arch ? o->arch : d->info.arch, m, &bytes, &n);
     if (!ok)
         return false;
     ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image ? o->image : o->source);
@@ -109,7 +110,8 @@ bool device_sync(struct device *d)
     return !d->gpu || !device_fails(d, moe_sync(d->gpu, NULL), "running the kernels");
 }
 
-// ---- kernels --------------------------------------------------------------------------------------------------------
+// ---- kernels
+// --------------------------------------------------------------------------------------------------------
 
 static const struct image_kernel *kernel_at(const struct device *d, int i)
 {
@@ -162,7 +164,8 @@ bool device_launch(struct device *d, const struct image_kernel *k, const struct 
     return report(EXIT_INTERNAL, "kernel %s is of another image", k->symbol);
 }
 
-// ---- guarded buffers --------------------------------------------------------------------------------------------------
+// ---- guarded buffers
+// --------------------------------------------------------------------------------------------------
 
 bool guarded_new(struct device *d, struct guarded *g, size_t bytes)
 {
@@ -177,8 +180,7 @@ bool guarded_new(struct device *d, struct guarded *g, size_t bytes)
             return report(EXIT_USAGE, "out of memory: %zu bytes", all);
     }
     g->ptr = (char *)g->base + GUARD;
-    return device_fill(d, g->base, GUARD_BYTE, GUARD) &&
-           device_fill(d, (char *)g->ptr + bytes, GUARD_BYTE, GUARD);
+    return device_fill(d, g->base, GUARD_BYTE, GUARD) && device_fill(d, (char *)g->ptr + bytes, GUARD_BYTE, GUARD);
 }
 
 void guarded_free(struct device *d, struct guarded *g)
@@ -195,11 +197,13 @@ bool guarded_intact(struct device *d, const struct guarded *g, const char *name,
     unsigned char band[2 * GUARD];
     if (!g->base)
         return true;
-    if (!device_download(d, band, g->base, GUARD) || !device_download(d, band + GUARD, (char *)g->ptr + g->bytes, GUARD))
+    if (!device_download(d, band, g->base, GUARD) ||
+        !device_download(d, band + GUARD, (char *)g->ptr + g->bytes, GUARD))
         return false;
     for (int i = 0; i < 2 * GUARD; i++)
         if (band[i] != GUARD_BYTE) {
-            fprintf(stderr, "moerun: %s: a byte %s the buffer was overwritten\n", name, i < GUARD ? "before" : "after");
+            fprintf(stderr, "moerun: %s: a byte %s the buffer was overwritten\n", name,
+                    i < GUARD ? "before" : "after");
             *intact = false;
             return true;
         }

@@ -1,8 +1,9 @@
-// The compiler's front end and eval.c as a device: a kernel's text is parsed, checked and evaluated in double precision.
-// Needs no LLVM. With --stage=layout the kernels are scheduled and laid out for --arch first, and eval runs that, with
-// asynchronous copies landing as late as they may.
+// The compiler's front end and eval.c as a device: a kernel's text is parsed, checked and evaluated in double
+// precision. Needs no LLVM. With --stage=layout the kernels are scheduled and laid out for --arch first, and eval
+// runs that, with asynchronous copies landing as late as they may.
 //
-// Each launch compiles anew in an arena of its own, so that memory does not pile up; the first compile only describes.
+// Each launch compiles anew in an arena of its own, so that memory does not pile up; the first compile only
+// describes.
 #include "../targets/target.h"
 #include "moerun.h"
 
@@ -30,7 +31,8 @@ struct eval_source {
     struct image_kernel *k;
 };
 
-// ---- compiling ------------------------------------------------------------------------------------------------------
+// ---- compiling
+// ------------------------------------------------------------------------------------------------------
 
 static void out_of_memory(void *user)
 {
@@ -117,8 +119,13 @@ static struct unit *unit_new(const struct eval_source *s, const char *only)
         return NULL;
     }
     struct arena *a = u->c.arena;
-    u->c = (struct ctx){ .arena = a, .file = s->o->source, .src = s->text, .src_len = s->length, .arch = s->arch,
-                         .bind = s->bind, .nbind = s->nbind };
+    u->c = (struct ctx){ .arena = a,
+                         .file = s->o->source,
+                         .src = s->text,
+                         .src_len = s->length,
+                         .arch = s->arch,
+                         .bind = s->bind,
+                         .nbind = s->nbind };
     u->c.diag_tail = &u->c.diags;
     if (!guarded_call(u, compile_call, (void *)(uintptr_t)only)) {
         unit_free(u);
@@ -128,7 +135,8 @@ static struct unit *unit_new(const struct eval_source *s, const char *only)
     return u;
 }
 
-// ---- describing -----------------------------------------------------------------------------------------------------
+// ---- describing
+// -----------------------------------------------------------------------------------------------------
 
 static int dim_index(const struct kernel *k, const struct dim *d)
 {
@@ -140,14 +148,23 @@ static int dim_index(const struct kernel *k, const struct dim *d)
 
 static void describe_param(const struct kernel *k, const struct param *p, struct image_param *o)
 {
-    static const enum image_elem elems[EL_COUNT] = { [EL_I32] = IMAGE_I32, [EL_F32] = IMAGE_F32, [EL_BF16] = IMAGE_BF16,
-                                                     [EL_F16] = IMAGE_F16 };
-    static const enum image_param_kind kinds[] = { [BUF_IN] = IMAGE_IN, [BUF_OUT] = IMAGE_OUT, [BUF_INOUT] = IMAGE_INOUT,
-                                                   [BUF_MAP] = IMAGE_MAP };
+    static const enum image_elem elems[EL_COUNT] = {
+        [EL_I32] = IMAGE_I32, [EL_F32] = IMAGE_F32, [EL_BF16] = IMAGE_BF16, [EL_F16] = IMAGE_F16
+    };
+    static const enum image_param_kind kinds[] = {
+        [BUF_IN] = IMAGE_IN, [BUF_OUT] = IMAGE_OUT, [BUF_INOUT] = IMAGE_INOUT, [BUF_MAP] = IMAGE_MAP
+    };
     bool map = p->buf && p->buf->kind == BUF_MAP;
-    *o = (struct image_param){ .name = p->buf ? p->buf->name : p->scalar, .kind = p->buf ? kinds[p->buf->kind] : IMAGE_SCALAR,
-                               .elem = map ? IMAGE_I32 : elems[p->elem ? p->elem : p->buf ? p->buf->elem : EL_I32],
-                               .align = p->buf ? 16 : 4, .rank = map ? 2 : p->buf ? p->buf->rank : 0 };
+    *o = (struct image_param){ .name = p->buf ? p->buf->name : p->scalar,
+                               .kind = p->buf ? kinds[p->buf->kind] : IMAGE_SCALAR,
+                               .elem = map ? IMAGE_I32
+                                           : elems[p->elem  ? p->elem
+                                                   : p->buf ? p->buf->elem
+                                                            : EL_I32],
+                               .align = p->buf ? 16 : 4,
+                               .rank = map      ? 2
+                                       : p->buf ? p->buf->rank
+                                                : 0 };
     for (int i = 0; i < o->rank; i++) {
         const struct shape_dim *d = &p->buf->shape[i];
         o->shape[i] = map && i == 1 ? (struct image_extent){ -1, 4 }
@@ -160,18 +177,26 @@ static void describe(struct unit *u, const struct kernel *k, struct image_kernel
     struct image_param *p = NEWN(u->c.arena, struct image_param, k->params.n + 1);
     struct image_dim *d = NEWN(u->c.arena, struct image_dim, k->dims.n + 1);
     struct image_axis *a = NEWN(u->c.arena, struct image_axis, k->axes.n + 1);
-    *o = (struct image_kernel){ .name = k->name, .variant = k->sched.variant ? k->sched.variant : "", .symbol = k->name,
-                                .doc = k->doc ? k->doc : "", .nparams = k->params.n, .ndims = k->dims.n, .params = p,
-                                .dims = d, .axes = a };
+    *o = (struct image_kernel){ .name = k->name,
+                                .variant = k->sched.variant ? k->sched.variant : "",
+                                .symbol = k->name,
+                                .doc = k->doc ? k->doc : "",
+                                .nparams = k->params.n,
+                                .ndims = k->dims.n,
+                                .params = p,
+                                .dims = d,
+                                .axes = a };
     for (int i = 0; i < k->params.n; i++)
         describe_param(k, &k->params.v[i], &p[i]);
     for (int i = 0; i < k->dims.n; i++)
-        d[i] = (struct image_dim){ k->dims.v[i]->name, k->dims.v[i]->bound, k->dims.v[i]->multiple, k->dims.v[i]->max };
+        d[i] =
+            (struct image_dim){ k->dims.v[i]->name, k->dims.v[i]->bound, k->dims.v[i]->multiple, k->dims.v[i]->max };
     struct image_clause *map = NULL; // only what a caller needs to make a tile map
     for (int i = 0; i < k->axes.n && !map; i++)
         if (k->axes.v[i]->size > 0 && k->axes.v[i]->kind == AX_MAP) {
             map = NEW(u->c.arena, struct image_clause);
-            *map = (struct image_clause){ .kind = IMAGE_IN_MAP, .name = k->axes.v[i]->name, .size = k->axes.v[i]->size };
+            *map =
+                (struct image_clause){ .kind = IMAGE_IN_MAP, .name = k->axes.v[i]->name, .size = k->axes.v[i]->size };
         }
     o->clauses = map;
     o->nclauses = map != NULL;
@@ -232,7 +257,8 @@ const struct image_kernel *eval_kernel(const struct eval_source *s, int i)
     return i >= 0 && i < s->unit->n ? &s->k[i] : NULL;
 }
 
-// ---- running ----------------------------------------------------------------------------------------------------------
+// ---- running
+// ----------------------------------------------------------------------------------------------------------
 
 struct launch {
     const struct image_kernel *k;
@@ -278,7 +304,8 @@ bool eval_launch(const struct eval_source *s, const struct image_kernel *k, cons
     struct launch l = { .k = k, .at = (int)(k - s->k), .tile = tile, .late = s->arch != NULL };
     int64_t dims[IMAGE_DIMS_MAX];
     int n = 0;
-    if (nargs != k->nparams || nargs > IMAGE_PARAMS_MAX || k->ndims > IMAGE_DIMS_MAX || !find_dims(k, args, given, dims))
+    if (nargs != k->nparams || nargs > IMAGE_PARAMS_MAX || k->ndims > IMAGE_DIMS_MAX ||
+        !find_dims(k, args, given, dims))
         return report(EXIT_INTERNAL, "%s: arguments", k->name);
     for (int i = 0; i < nargs; i++) {
         int64_t bytes = moe_image_elem_bytes(k->params[i].elem);

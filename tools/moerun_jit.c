@@ -11,8 +11,10 @@ bool jit_compile(const struct options *o, const char *arch, const struct model *
     (void)m;
     *bytes = NULL;
     *n = 0;
-    return report(EXIT_MISSING, "this moerun was built without the compiler: make an image with moec --arch=%s -o F.moe %s "
-                                "and give --image=F.moe", arch, o->source);
+    return report(EXIT_MISSING,
+                  "this moerun was built without the compiler: make an image with moec --arch=%s -o F.moe %s "
+                  "and give --image=F.moe",
+                  arch, o->source);
 }
 
 #else
@@ -35,8 +37,13 @@ bool jit_compile(const struct options *o, const char *arch, const struct model *
     *bytes = NULL;
     if (!read_file(o->source, &text, &length))
         return false;
-    struct moec_options c = { .size = sizeof c, .arch = arch, .emit = MOEC_IMAGE, .bindings = b, .kernel = o->kernel,
-                              .ptxas = o->ptxas, .ptx_only = o->ptx };
+    struct moec_options c = { .size = sizeof c,
+                              .arch = arch,
+                              .emit = MOEC_IMAGE,
+                              .bindings = b,
+                              .kernel = o->kernel,
+                              .ptxas = o->ptxas,
+                              .ptx_only = o->ptx };
     c.nbindings = option_bindings(o, m, from);
     for (int i = 0; i < c.nbindings; i++)
         b[i] = (struct moec_binding){ from[i].name, from[i].value, from[i].type };
@@ -58,7 +65,7 @@ bool jit_compile(const struct options *o, const char *arch, const struct model *
     moec_free(r);
     free(text);
     static const enum exit_status map[] = { EXIT_INTERNAL, EXIT_BREACH, EXIT_USAGE, EXIT_MISSING };
-    return *bytes || report(status <= MOEC_MISSING ? map[status] : EXIT_INTERNAL, "%s does not compile for %s", o->source,
-                            arch);
+    return *bytes || report(status <= MOEC_MISSING ? map[status] : EXIT_INTERNAL, "%s does not compile for %s",
+                            o->source, arch);
 }
 #endif

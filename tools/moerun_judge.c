@@ -1,12 +1,13 @@
-// Fetching what the kernels wrote and judging it (tests/ref_moe.h); and damaging it, to prove that the judges see damage.
+// Fetching what the kernels wrote and judging it (tests/ref_moe.h); and damaging it, to prove that the judges see
+// damage.
 #include "moerun.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-const char *const check_names[CHECKS] = { "route", "counts", "slot_row", "row_token", "tiles", "written", "h", "d", "combine",
-                                          "tokens", "repeats", "guards", "inputs" };
+const char *const check_names[CHECKS] = { "route", "counts",  "slot_row", "row_token", "tiles",  "written", "h",
+                                          "d",     "combine", "tokens",   "repeats",   "guards", "inputs" };
 enum { SAMPLE_LEAST = 64, BATCH_BYTES_SHIFT = 31 };
 
 bool results_new(const struct layer *l, struct results *r)
@@ -42,22 +43,34 @@ void results_free(struct results *r)
 
 bool results_download(struct layer *l, struct results *r)
 {
-    void *to[BUFFERS] = { [B_IDS] = r->ids, [B_WEIGHTS] = r->weights, [B_COUNTS] = r->counts,
-                          [B_SLOT_ROW] = r->slot_row, [B_ROW_TOKEN] = r->row_token, [B_TILES] = r->tiles,
-                          [B_H] = r->h, [B_D] = r->d, [B_Y] = r->y };
+    void *to[BUFFERS] = { [B_IDS] = r->ids,
+                          [B_WEIGHTS] = r->weights,
+                          [B_COUNTS] = r->counts,
+                          [B_SLOT_ROW] = r->slot_row,
+                          [B_ROW_TOKEN] = r->row_token,
+                          [B_TILES] = r->tiles,
+                          [B_H] = r->h,
+                          [B_D] = r->d,
+                          [B_Y] = r->y };
     for (int i = B_IDS; i < BUFFERS; i++)
         if (!device_download(l->d, to[i], l->b[i].ptr, l->b[i].bytes))
             return false;
     return true;
 }
 
-// ---- the plan ---------------------------------------------------------------------------------------------------------
+// ---- the plan
+// ---------------------------------------------------------------------------------------------------------
 
 static bool plan_new(const struct layer *l, struct ref_plan *p)
 {
     size_t s = (size_t)l->slots + 1;
-    *p = (struct ref_plan){ .slots = l->slots, .chunks = l->chunks, .entries = l->entries, .experts = l->m->experts,
-                            .topk = l->m->topk, .chunk = l->chunk, .block = l->block };
+    *p = (struct ref_plan){ .slots = l->slots,
+                            .chunks = l->chunks,
+                            .entries = l->entries,
+                            .experts = l->m->experts,
+                            .topk = l->m->topk,
+                            .chunk = l->chunk,
+                            .block = l->block };
     p->counts = malloc(((size_t)l->chunks * (size_t)l->m->experts + 1) * sizeof *p->counts);
     p->slot_row = malloc(s * sizeof *p->slot_row);
     p->row_token = malloc(s * sizeof *p->row_token);
@@ -78,7 +91,8 @@ static void plan_free(struct ref_plan *p)
     free(p->tiles);
 }
 
-// ---- which tokens are followed from end to end -----------------------------------------------------------------------------
+// ---- which tokens are followed from end to end
+// -----------------------------------------------------------------------------
 
 struct sample {
     int *tokens, n, of;
@@ -135,8 +149,8 @@ static void sample_free(struct sample *s)
 }
 
 // In batches: at least 64 tokens, and as many as the budget allows by the pace so far.
-static bool judge_sample(struct layer *l, const struct ref_layer *ref, const struct sample *s, const uint16_t *y, double budget,
-                         struct judgement *j)
+static bool judge_sample(struct layer *l, const struct ref_layer *ref, const struct sample *s, const uint16_t *y,
+                         double budget, struct judgement *j)
 {
     double start = now_seconds();
     int64_t row_bytes = (int64_t)8 * l->m->topk * (l->m->ffn + l->m->hidden);
@@ -162,9 +176,11 @@ static bool judge_sample(struct layer *l, const struct ref_layer *ref, const str
     return true;
 }
 
-// ---- all ------------------------------------------------------------------------------------------------------------------
+// ---- all
+// ------------------------------------------------------------------------------------------------------------------
 
-static void judge_integers(const struct layer *l, const struct ref_plan *p, const struct results *r, struct judgement *j)
+static void judge_integers(const struct layer *l, const struct ref_plan *p, const struct results *r,
+                           struct judgement *j)
 {
     judge_ints("counts", r->counts, p->counts, p->chunks * p->experts, &j->v[C_COUNTS]);
     judge_ints("slot_row", r->slot_row, p->slot_row, p->slots, &j->v[C_SLOT_ROW]);
@@ -178,11 +194,24 @@ static void judge_integers(const struct layer *l, const struct ref_plan *p, cons
 bool judge_layer(struct layer *l, struct results *r, double budget, struct judgement *j)
 {
     const struct model *m = l->m;
-    struct ref_router router = { .tokens = l->tokens, .experts = m->experts, .topk = m->topk, .sigmoid = m->sigmoid,
-                                 .renorm = m->renorm, .scale = (double)(float)m->scale, .logits = l->host_logits,
+    struct ref_router router = { .tokens = l->tokens,
+                                 .experts = m->experts,
+                                 .topk = m->topk,
+                                 .sigmoid = m->sigmoid,
+                                 .renorm = m->renorm,
+                                 .scale = (double)(float)m->scale,
+                                 .logits = l->host_logits,
                                  .bias = l->host_bias };
-    struct ref_layer ref = { .tokens = l->tokens, .experts = m->experts, .topk = m->topk, .hidden = m->hidden, .ffn = m->ffn,
-                             .f16 = l->o->f16, .x = l->host_x, .ids = r->ids, .weights = r->weights, .row = layer_row,
+    struct ref_layer ref = { .tokens = l->tokens,
+                             .experts = m->experts,
+                             .topk = m->topk,
+                             .hidden = m->hidden,
+                             .ffn = m->ffn,
+                             .f16 = l->o->f16,
+                             .x = l->host_x,
+                             .ids = r->ids,
+                             .weights = r->weights,
+                             .row = layer_row,
                              .user = l };
     struct ref_plan p;
     struct sample s;
@@ -203,11 +232,13 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
     double lean = (l->o->f16 ? 1 / 8.0 : 1) * (2.5e-4 + 0.02 / sqrt((double)v->checked + 1));
     if (ok && !v->bad && v->rel_mean > l->o->limit) {
         v->bad++;
-        snprintf(v->first, sizeof v->first, "relative L2 error of all rows %.3e, allowed %.1e", v->rel_mean, l->o->limit);
+        snprintf(v->first, sizeof v->first, "relative L2 error of all rows %.3e, allowed %.1e", v->rel_mean,
+                 l->o->limit);
     }
     if (ok && !v->bad && fabs(v->mean_signed) > lean) {
         v->bad++;
-        snprintf(v->first, sizeof v->first, "errors lean one way: mean %.2e of the rms, allowed %.2e", v->mean_signed, lean);
+        snprintf(v->first, sizeof v->first, "errors lean one way: mean %.2e of the rms, allowed %.2e", v->mean_signed,
+                 lean);
     }
     sample_free(&s);
     plan_free(&p);
@@ -221,7 +252,8 @@ void judgement_done(struct judgement *j)
         j->ok = j->ok && !j->v[i].bad;
 }
 
-// ---- damage -----------------------------------------------------------------------------------------------------------------
+// ---- damage
+// -----------------------------------------------------------------------------------------------------------------
 
 static void swap_rows(uint16_t *t, int64_t a, int64_t b, int64_t width)
 {
@@ -242,7 +274,8 @@ static void scale(uint16_t *t, int64_t n, int64_t step, double by, bool f16)
 // Each kind is what a likely mistake of a kernel would leave behind.
 bool mutate(const struct layer *l, struct results *r, const char *how)
 {
-    const int64_t hidden = l->m->hidden, ffn = l->m->ffn, y = l->tokens * hidden, h = l->slots * ffn, d = l->slots * hidden;
+    const int64_t hidden = l->m->hidden, ffn = l->m->ffn, y = l->tokens * hidden, h = l->slots * ffn,
+                  d = l->slots * hidden;
     bool f16 = l->o->f16;
     if (!strcmp(how, "y-zero")) // nothing computed
         memset(r->y, 0, (size_t)y * 2);

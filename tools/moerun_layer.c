@@ -1,4 +1,5 @@
-// One MoE layer on a device: its buffers, its inputs, its launches. Arguments are bound by the kernels' parameter names.
+// One MoE layer on a device: its buffers, its inputs, its launches. Arguments are bound by the kernels' parameter
+// names.
 #include "moerun.h"
 
 #include <inttypes.h>
@@ -6,12 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *const buffer_names[BUFFERS] = { "x", "logits", "bias", "w_gate", "w_up", "w_down", "ids", "weights",
-                                            "counts", "slot_row", "row_token", "tiles", "h", "d", "y" };
+const char *const buffer_names[BUFFERS] = { "x",         "logits", "bias",    "w_gate", "w_up",
+                                            "w_down",    "ids",    "weights", "counts", "slot_row",
+                                            "row_token", "tiles",  "h",       "d",      "y" };
 const char *const step_names[STEPS] = { "route", "count", "plan", "gate_up", "down", "combine" };
 enum { UPLOAD_PIECE = 32 << 20, CHUNK_LEAST = 256, CHUNKS_MOST = 128, TENSOR_X = 10 };
 
-// ---- weights ----------------------------------------------------------------------------------------------------------
+// ---- weights
+// ----------------------------------------------------------------------------------------------------------
 
 static int64_t matrix_elems(const struct model *m)
 {
@@ -93,7 +96,8 @@ void layer_free(struct layer *l)
     normal_free(&l->x);
 }
 
-// ---- inputs of one number of tokens -------------------------------------------------------------------------------------
+// ---- inputs of one number of tokens
+// -------------------------------------------------------------------------------------
 
 // Logits whose order is a draw of experts without replacement: log-weights plus Gumbel noise.
 static void make_logits(struct layer *l)
@@ -261,17 +265,29 @@ bool layer_poison(struct layer *l)
     return true;
 }
 
-// ---- launching ----------------------------------------------------------------------------------------------------------
+// ---- launching
+// ----------------------------------------------------------------------------------------------------------
 
 static struct moe_arg tensor(const struct layer *l, enum buffer b, int rank)
 {
     const struct model *m = l->m;
     const int64_t t = l->tokens, h = m->hidden, i = m->ffn, e = m->experts, s = l->slots;
     const int64_t shapes[BUFFERS][3] = {
-        [B_X] = { t, h },          [B_LOGITS] = { t, e },  [B_BIAS] = { e },          [B_GATE] = { e, i, h },
-        [B_UP] = { e, i, h },      [B_DOWN] = { e, h, i }, [B_IDS] = { t, m->topk },  [B_WEIGHTS] = { t, m->topk },
-        [B_COUNTS] = { l->chunks, e }, [B_SLOT_ROW] = { t, m->topk }, [B_ROW_TOKEN] = { s }, [B_TILES] = { l->entries, 4 },
-        [B_H] = { s, i },          [B_D] = { s, h },       [B_Y] = { t, h },
+        [B_X] = { t, h },
+        [B_LOGITS] = { t, e },
+        [B_BIAS] = { e },
+        [B_GATE] = { e, i, h },
+        [B_UP] = { e, i, h },
+        [B_DOWN] = { e, h, i },
+        [B_IDS] = { t, m->topk },
+        [B_WEIGHTS] = { t, m->topk },
+        [B_COUNTS] = { l->chunks, e },
+        [B_SLOT_ROW] = { t, m->topk },
+        [B_ROW_TOKEN] = { s },
+        [B_TILES] = { l->entries, 4 },
+        [B_H] = { s, i },
+        [B_D] = { s, h },
+        [B_Y] = { t, h },
     };
     struct moe_arg a = { .kind = MOE_POINTER, .rank = rank, .ptr = l->b[b].ptr, .bytes = l->b[b].bytes };
     memcpy(a.shape, shapes[b], sizeof shapes[b]);
@@ -285,8 +301,10 @@ static bool bind(const struct layer *l, const struct image_param *p, struct moe_
     const struct {
         const char *name;
         struct moe_arg value;
-    } scalars[] = { { "renorm", moe_i32(l->m->renorm) }, { "scale", moe_f32((float)l->m->scale) },
-                    { "chunk", moe_i32(l->chunk) },      { "topk", moe_i32(l->m->topk) },
+    } scalars[] = { { "renorm", moe_i32(l->m->renorm) },
+                    { "scale", moe_f32((float)l->m->scale) },
+                    { "chunk", moe_i32(l->chunk) },
+                    { "topk", moe_i32(l->m->topk) },
                     { "block", moe_i32(l->block) } };
     for (int i = 0; i < BUFFERS; i++)
         if (p->kind != IMAGE_SCALAR && !strcmp(p->name, buffer_names[i])) {
@@ -309,9 +327,11 @@ bool layer_step(struct layer *l, enum step s)
         const struct image_param *p = &k->params[i];
         enum image_elem want = l->o->f16 ? IMAGE_F16 : IMAGE_BF16;
         if (!bind(l, p, &args[i]))
-            return report(EXIT_USAGE, "kernel %s has a parameter '%s' that this tool does not know", k->name, p->name);
+            return report(EXIT_USAGE, "kernel %s has a parameter '%s' that this tool does not know", k->name,
+                          p->name);
         if ((p->elem == IMAGE_BF16 || p->elem == IMAGE_F16) && p->elem != want)
-            return report(EXIT_USAGE, "kernel %s was compiled for %s: see --dtype", k->name, moe_image_elem_name(p->elem));
+            return report(EXIT_USAGE, "kernel %s was compiled for %s: see --dtype", k->name,
+                          moe_image_elem_name(p->elem));
     }
     return device_launch(l->d, k, args, k->nparams, NULL, l->block);
 }
@@ -329,7 +349,8 @@ bool layer_run(struct layer *l)
     return device_sync(l->d);
 }
 
-// ---- after the run ------------------------------------------------------------------------------------------------------
+// ---- after the run
+// ------------------------------------------------------------------------------------------------------
 
 static bool same_bytes(struct layer *l, enum buffer b, const void *want, bool *intact)
 {

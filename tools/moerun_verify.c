@@ -13,12 +13,13 @@ struct session {
     bool all_fine, run; // run: the command is `run`
 };
 
-// ---- output -----------------------------------------------------------------------------------------------------------
+// ---- output
+// -----------------------------------------------------------------------------------------------------------
 
 static void print_table(const struct judgement *j)
 {
-    printf("  %-10s %12s %12s %9s %9s %9s %10s  %s\n", "check", "values", "of", "err/bound", "rel L2", "max/rms", "mean/rms",
-           "ULPs 0, 1, 2, -4, -8, more");
+    printf("  %-10s %12s %12s %9s %9s %9s %10s  %s\n", "check", "values", "of", "err/bound", "rel L2", "max/rms",
+           "mean/rms", "ULPs 0, 1, 2, -4, -8, more");
     for (int i = 0; i < CHECKS; i++) {
         const struct ref_verdict *v = &j->v[i];
         if (!v->of && !v->bad)
@@ -42,10 +43,11 @@ static void print_line(const struct session *s, const struct judgement *j)
 {
     const struct layer *l = &s->l;
     const struct ref_verdict *t = &j->v[C_TOKENS];
-    printf("%s %s T=%d rows=%d: %d of %d tokens end to end, rel L2 %.2e (worst row %.2e), max %.1e, mean %+.1e; h %d, d %d columns of "
+    printf("%s %s T=%d rows=%d: %d of %d tokens end to end, rel L2 %.2e (worst row %.2e), max %.1e, mean %+.1e; h "
+           "%d, d %d columns of "
            "each row, y all: %s\n",
-           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_mean, t->rel_l2,
-           t->max_abs, t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
+           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_mean,
+           t->rel_l2, t->max_abs, t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
            s->o->columns < l->m->hidden ? s->o->columns : l->m->hidden, j->ok ? "ok" : "WRONG");
     if (s->o->verbose || s->run)
         print_table(j);
@@ -85,7 +87,8 @@ static void write_json(struct session *s, const struct judgement *j)
     json_end(&s->json);
 }
 
-// ---- repeats ------------------------------------------------------------------------------------------------------------
+// ---- repeats
+// ------------------------------------------------------------------------------------------------------------
 
 struct compared {
     const char *name;
@@ -136,23 +139,27 @@ static bool surroundings(struct session *s, struct judgement *j)
     bool guards = true, inputs = true;
     unsigned char byte = 0;
     const struct guarded *y = &s->l.b[B_Y], *x = &s->l.b[B_X];
-    if (s->o->mutate && !strcmp(s->o->mutate, "guard") && !device_upload(s->d, (char *)y->ptr + y->bytes + 9, &byte, 1))
+    if (s->o->mutate && !strcmp(s->o->mutate, "guard") &&
+        !device_upload(s->d, (char *)y->ptr + y->bytes + 9, &byte, 1))
         return false;
-    if (s->o->mutate && !strcmp(s->o->mutate, "input") && x->bytes && !device_upload(s->d, (char *)x->ptr + 1, &byte, 1))
+    if (s->o->mutate && !strcmp(s->o->mutate, "input") && x->bytes &&
+        !device_upload(s->d, (char *)x->ptr + 1, &byte, 1))
         return false;
     if (!layer_guards_intact(&s->l, &guards) || !layer_inputs_intact(&s->l, &inputs))
         return false;
     j->v[C_GUARDS] = (struct ref_verdict){ .checked = BUFFERS, .of = BUFFERS, .bad = !guards, .first = "see above" };
-    j->v[C_INPUTS] = (struct ref_verdict){ .checked = B_DOWN + 1, .of = B_DOWN + 1, .bad = !inputs, .first = "see above" };
+    j->v[C_INPUTS] =
+        (struct ref_verdict){ .checked = B_DOWN + 1, .of = B_DOWN + 1, .bad = !inputs, .first = "see above" };
     return true;
 }
 
-// ---- one number of tokens -----------------------------------------------------------------------------------------------
+// ---- one number of tokens
+// -----------------------------------------------------------------------------------------------
 
 static bool judge_run(struct session *s, struct results *r, struct judgement *j)
 {
-    bool late = s->o->mutate && (!strcmp(s->o->mutate, "repeat") || !strcmp(s->o->mutate, "guard") ||
-                                 !strcmp(s->o->mutate, "input"));
+    bool late = s->o->mutate &&
+                (!strcmp(s->o->mutate, "repeat") || !strcmp(s->o->mutate, "guard") || !strcmp(s->o->mutate, "input"));
     if (!layer_poison(&s->l) || !layer_run(&s->l) || !results_download(&s->l, r))
         return false;
     if (s->o->mutate && !late && !mutate(&s->l, r, s->o->mutate))
@@ -168,7 +175,8 @@ static bool verify_tokens(struct session *s, int tokens, int rows)
 {
     struct judgement j = { .sampled = 0 };
     struct results r = { .ids = NULL };
-    bool ok = layer_tokens(&s->l, tokens, rows) && results_new(&s->l, &r) && judge_run(s, &r, &j) && surroundings(s, &j);
+    bool ok =
+        layer_tokens(&s->l, tokens, rows) && results_new(&s->l, &r) && judge_run(s, &r, &j) && surroundings(s, &j);
     if (ok) {
         judgement_done(&j);
         print_line(s, &j);

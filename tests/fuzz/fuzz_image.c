@@ -1,6 +1,6 @@
 // Fuzz target of runtime/image.c: any bytes are refused with a reason or give a description that can be walked.
-// Input with an even first byte: the rest, its header mended. Odd: edits (offset, value), three bytes each, on the sample
-// image, then sealed: so that the checks behind the checksum are reached without a corpus.
+// Input with an even first byte: the rest, its header mended. Odd: edits (offset, value), three bytes each, on the
+// sample image, then sealed: so that the checks behind the checksum are reached without a corpus.
 #include "../image_sample.h"
 
 #include <stdlib.h>

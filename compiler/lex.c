@@ -40,8 +40,7 @@ static struct token *push(struct lexer *l, enum token_kind kind, const char *s, 
 {
     struct token t = { .kind = kind, .loc = here(l, s, n), .s = arena_strndup(l->c->arena, s, n) };
     if (l->doc.n && kind != TK_NEWLINE) {
-        if (l->doc_line == l->line - 1)
-            t.doc = arena_strndup(l->c->arena, l->doc.s, l->doc.n);
+        t.doc = arena_strndup(l->c->arena, l->doc.s, l->doc.n);
         l->doc.n = 0;
     }
     VEC_PUSH(l->c->arena, &l->out, t);
@@ -98,8 +97,6 @@ static void comment(struct lexer *l)
         s++;
     while (e > s && (e[-1] == ' ' || e[-1] == '\t' || e[-1] == '\r'))
         e--;
-    if (l->doc.n && l->doc_line != l->line - 1)
-        l->doc.n = 0;
     if (l->doc.n)
         text_put(&l->doc, "\n", 1);
     else

@@ -454,7 +454,7 @@ static void test_kernel_files(void **state)
 static void test_unequal(void **state)
 {
     static const char *const bodies[] = {
-        "let a = 1", "let b = 1", "let a = 2", "let a = 1.0", "let a: i32 = 1", "let a = 1 @d", "let a = 1 @d(1)", "let a = 1 @d(x)",
+        "let a = 1", "let b = 1", "let a = 2", "let a = 1.0", "let a = 1.5", "let a: i32 = 1", "let a = 1 @d", "let a = 1 @d(1)", "let a = 1 @d(x)",
         "var a: i32 = 1", "a = 1", "a += 1", "a[1] = 1", "let a = -1", "let a = b + c", "let a = b - c", "let a = c + b",
         "let a = f(b)", "let a = b[c]", "for a in tile(1) { }", "for a in each(1) { }", "for a in tile(1) { b = 1 }",
         "parallel a in tile(1) { }", "parallel (a, b) in c { }", "role a(0, 1) { }", "role a(0, 2) { }", "role a(1, 1) { }",

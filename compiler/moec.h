@@ -12,6 +12,7 @@
 // ERRORS. Everything wrong with the input is a diagnostic; nothing prints, exits or aborts on any input. When LLVM itself
 // gives up (status MOEC_INTERNAL), the memory it held is lost.
 // TOOLS. Cubins need the ptxas program; hsaco files need ld.lld unless lld is linked in. Both are run without a shell.
+// Not promised: the text of dumps below "layout" (LLVM's), the wording of diagnostics.
 #ifndef MOEC_H
 #define MOEC_H
 #include <stdbool.h>
@@ -27,7 +28,7 @@ enum moec_status {
     MOEC_INPUT = 1,     // errors in the source or the bindings
     MOEC_USAGE = 2,     // the options make no sense: unknown arch, kernel, stage, an output the arch cannot give
     MOEC_MISSING = 3,   // a tool was not found; the diagnostic names it and the remedy
-    MOEC_INTERNAL = 70, // a fault of moec or LLVM
+    MOEC_INTERNAL = 70, // a fault of moec or LLVM, or no memory
 };
 enum moec_emit {
     MOEC_IMAGE, // all kernels of the source for one arch, with what the runtime must know (runtime/image.h)
@@ -43,7 +44,7 @@ struct moec_binding { // -D NAME=VALUE
     const char *type; // an element type for `type` aliases, or NULL
 };
 struct moec_options {
-    size_t size; // of this struct, set by the caller
+    size_t size; // of this struct, set by the caller; members past it count as zero
     const char *arch;
     enum moec_emit emit;
     const struct moec_binding *bindings;
@@ -52,7 +53,7 @@ struct moec_options {
     const char *ptxas, *lld; // NULL: $MOE_PTXAS, $MOE_LLD, PATH, the usual places
     const char *stop_after; // stage name: nothing after it is run, and no code is made
     const char *skip;       // an optional pass: "fold"
-    bool no_verify;         // leave out the verifier after each stage
+    bool no_verify;         // leave out the verifier after each pass
     bool bitcode;           // image: with LLVM bitcode, for simulation
     bool ptx_only;          // image for NVIDIA: PTX instead of a cubin (the driver compiles it at load)
     // Called with the text of each stage ("tokens" .. "image"), for all kernels of the source together. Optional.
@@ -67,16 +68,27 @@ struct moec_diagnostic {
     const char *text;
     const char *formatted; // with file, line and caret; several lines, the last ending in a newline
 };
+struct moec_kernel_use { // what one kernel of the code takes
+    const char *name, *variant, *symbol; // "down", "r128" ("" if there is but one), "down_r128"
+    int threads;    // of a block
+    int regs;       // of a thread; -1: not known (no assembler was run, or it did not say)
+    int spill_bytes; // stores and loads of a thread; -1: not known
+    int64_t stack;  // bytes of a thread; -1: not known
+    int64_t shared; // bytes of a block
+};
 struct moec_result;
 
 // Never NULL but when not even the result can be allocated. options NULL: usage error.
 MOEC_API struct moec_result *moec_compile(const char *text, size_t length, const char *name, const struct moec_options *options);
-MOEC_API void moec_free(struct moec_result *r);
+MOEC_API void moec_free(struct moec_result *r); // NULL is allowed
 MOEC_API enum moec_status moec_status(const struct moec_result *r);
-MOEC_API const void *moec_code(const struct moec_result *r, size_t *n); // NULL unless MOEC_OK
+MOEC_API const void *moec_code(const struct moec_result *r, size_t *n); // NULL unless MOEC_OK; a NUL follows the n bytes
 MOEC_API const struct moec_diagnostic *moec_diagnostic(const struct moec_result *r, int i); // NULL past the last
-// Milliseconds of a stage, all kernels together; stage i's name through *name, NULL past the last.
+// Milliseconds of a stage, all kernels together, its passes' verification included; stage i's name through *name, NULL
+// past the last.
 MOEC_API double moec_time(const struct moec_result *r, int i, const char **name);
-MOEC_API const char *moec_arch_name(int i);   // NULL past the last
 MOEC_API const char *moec_kernel_name(const struct moec_result *r, int i); // of the source, in order; NULL past the last
+MOEC_API const struct moec_kernel_use *moec_use(const struct moec_result *r, int i); // of the code, in order; NULL past the last
+MOEC_API const char *moec_arch_name(int i); // NULL past the last
+MOEC_API const char *moec_version(void);    // MOEC_VERSION of the library itself
 #endif

@@ -3,14 +3,13 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <string.h>
 
 bool json_open(struct json *j, const char *path)
 {
     *j = (struct json){ .f = NULL };
     if (!path)
         return true;
-    j->f = strcmp(path, "-") ? fopen(path, "w") : stdout;
+    j->f = fopen(path, "w");
     if (!j->f)
         return report(EXIT_USAGE, "cannot write %s", path);
     fputs("[", j->f);
@@ -95,8 +94,7 @@ bool json_close(struct json *j)
         return true;
     fputs("\n]\n", j->f);
     bool ok = !ferror(j->f);
-    if (j->f != stdout)
-        ok = fclose(j->f) == 0 && ok;
+    ok = fclose(j->f) == 0 && ok;
     j->f = NULL;
     return ok || report(EXIT_INTERNAL, "the JSON could not be written");
 }

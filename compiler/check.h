@@ -103,7 +103,6 @@ bool check_type(struct checker *s, const struct node *n, struct type *t);
 // ---- check.c
 void unknown_elem(struct checker *s, const struct node *type); // the error, with what was probably meant
 // ---- check_stmt.c
-bool host_computable(const struct op *op);
 
 // ---- check_fact.c
 const struct annot *annot_find(const struct node *n, const char *name);

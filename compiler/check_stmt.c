@@ -50,8 +50,8 @@ static bool same_value(const struct op *a, const struct op *b, int depth)
     return a->type.elem == EL_I32;
 }
 
-// An upper bound of hi - lo; INT32_MAX if none is known.
-static int64_t extent(const struct op *lo, const struct op *hi)
+// An upper bound of hi - lo; INT32_MAX if none is known. depth: values are a DAG, all paths through it would be 2^n.
+static int64_t extent_at(const struct op *lo, const struct op *hi, int depth)
 {
     int64_t l0, l1, h0, h1, best = INT32_MAX;
     op_bounds(lo, &l0, &l1);
@@ -63,11 +63,16 @@ static int64_t extent(const struct op *lo, const struct op *hi)
             op_bounds(hi->args[1 - i], &h0, &h1);
             best = h1 < best ? h1 : best;
         }
-    for (int i = 0; i < 2 && hi->code == OP_MIN; i++) {
-        int64_t e = extent(lo, hi->args[i]);
+    for (int i = 0; i < 2 && hi->code == OP_MIN && depth < 6; i++) {
+        int64_t e = extent_at(lo, hi->args[i], depth + 1);
         best = e < best ? e : best;
     }
     return best < 0 ? 0 : best;
+}
+
+static int64_t extent(const struct op *lo, const struct op *hi)
+{
+    return extent_at(lo, hi, 0);
 }
 
 // lo and hi of tile(hi), tile(lo, hi), each(..), range(..): kids of the call.
@@ -332,8 +337,13 @@ static void check_assign(struct checker *s, const struct node *n)
 
 // ---- loops --------------------------------------------------------------------------------------------------
 
-bool host_computable(const struct op *op)
+enum { HOST_TERMS = 32 }; // of one bound, operands and operators: IMAGE_TERMS_MAX of runtime/image.h
+
+// Can the host compute this? *left < 0 afterwards: too long (values are a DAG: its terms may be many more than its ops).
+static bool host_computable(const struct op *op, int *left)
 {
+    if (--*left < 0)
+        return true;
     switch ((int)op->code) { // all others: on the device only
     case OP_CONST:
     case OP_DIM:
@@ -344,7 +354,7 @@ bool host_computable(const struct op *op)
     case OP_MUL:
     case OP_DIV:
     case OP_MIN:
-        return host_computable(op->args[0]) && host_computable(op->args[1]);
+        return host_computable(op->args[0], left) && host_computable(op->args[1], left);
     }
     return false;
 }
@@ -357,11 +367,16 @@ static bool is_call(const struct node *n, const char *name)
 static void host_bounds(struct checker *s, const struct node *call, const struct op *lo, const struct op *hi)
 {
     const struct op *x[2] = { lo, hi };
-    for (int i = 0; i < 2; i++)
-        if (x[i] && !host_computable(x[i]))
-            error(s->c, call->kids[call->nkids == 2 ? i : 0]->loc,
-                  "bounds of 'parallel' are computed before the launch: only constants, dimensions, scalar i32 "
-                  "parameters, + - * / and min may stand here");
+    for (int i = 0; i < 2; i++) {
+        struct loc at = call->kids[call->nkids == 2 ? i : 0]->loc;
+        int left = HOST_TERMS;
+        if (x[i] && !host_computable(x[i], &left))
+            error(s->c, at, "bounds of 'parallel' are computed before the launch: only constants, dimensions, scalar i32 "
+                            "parameters, + - * / and min may stand here");
+        else if (left < 0)
+            error(s->c, at, "this bound of 'parallel' is too long: at most %d operands and operators, all values it uses "
+                            "written out", HOST_TERMS);
+    }
 }
 
 static void map_clause(struct checker *s, const struct node *n, struct clause *cl)

@@ -368,9 +368,11 @@ static void host_bounds(struct checker *s, const struct node *call, const struct
 {
     const struct op *x[2] = { lo, hi };
     for (int i = 0; i < 2; i++) {
-        struct loc at = call->kids[call->nkids == 2 ? i : 0]->loc;
         int left = HOST_TERMS;
-        if (x[i] && !host_computable(x[i], &left))
+        if (!x[i])
+            continue;
+        struct loc at = call->kids[call->nkids == 2 ? i : 0]->loc;
+        if (!host_computable(x[i], &left))
             error(s->c, at, "bounds of 'parallel' are computed before the launch: only constants, dimensions, scalar i32 "
                             "parameters, + - * / and min may stand here");
         else if (left < 0)

@@ -6,6 +6,7 @@
 #include "ir.h"
 #include "stages.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -220,11 +221,15 @@ static bool through_llvm(struct ctx *c, struct mb *mb, const struct arch *a, con
         a->target->annotate(m, a);
     spent(o, ST_LLVM, &t);
     dump_llvm(m, o, ST_LLVM);
+    if (o->stop <= ST_LLVM)
+        return true;
     t = now_ms();
     if (!run_passes(c, m, tm, a->passes))
         return false;
     spent(o, ST_LLVMOPT, &t);
     dump_llvm(m, o, ST_LLVMOPT);
+    if (o->stop <= ST_LLVMOPT)
+        return true;
     if (o->bitcode)
         keep_bitcode(c, m, r);
     t = now_ms();
@@ -241,6 +246,7 @@ static bool guarded(struct ctx *c, struct mb *mb, const struct arch *a, const st
     jmp_buf here;
     volatile bool died = false;
     bool ok = false;
+    r->context = lc;
     LLVMContextSetDiagnosticHandler(lc, on_diagnostic, &said);
     fatal_exit = &here;
     if (setjmp(here) == 0)
@@ -249,49 +255,55 @@ static bool guarded(struct ctx *c, struct mb *mb, const struct arch *a, const st
         died = true;
     fatal_exit = NULL;
     if (died) {
-        r->low.llvm_module = r->low.llvm_machine = NULL; // leaked, see above
+        r->low.llvm_module = r->low.llvm_machine = r->context = NULL; // leaked, see above
         flush(c, &said);
         return error(c, (struct loc){ 0 }, "internal: LLVM gave up: %s", fatal_text);
     }
     return flush(c, &said) && ok;
 }
 
+static void start_once(void)
+{
+    const char *args[] = { "moec", "-nvptx-short-ptr" };
+    LLVMInstallFatalErrorHandler(on_fatal);
+    LLVMParseCommandLineOptions(2, args, "");
+}
+
 static void start_llvm(const struct target *t)
 {
-    static bool once; // set again by racing threads to the same value; LLVM's own registration is idempotent
-    if (!once) {
-        const char *args[] = { "moec", "-nvptx-short-ptr" };
-        LLVMInstallFatalErrorHandler(on_fatal);
-        LLVMParseCommandLineOptions(2, args, "");
-        once = true;
-    }
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // LLVM's registry of targets
+    pthread_once(&once, start_once);
+    pthread_mutex_lock(&lock);
     t->init();
+    pthread_mutex_unlock(&lock);
 }
 
 bool lower(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o, struct lower_result *r)
 {
-    double t = now_ms();
     memset(r, 0, sizeof *r);
     r->low.c = c;
     r->low.arch = a;
     start_llvm(a->target);
-    dump_mlir(c, mb, o, ST_MLIR);
-    t = now_ms();
-    if (!mb_verify(mb) || !to_llvm_dialect(mb))
-        return c->errors ? false : error(c, (struct loc){ 0 }, "internal: MLIR did not verify");
+    double t = now_ms();
+    if (!to_llvm_dialect(mb))
+        return c->errors ? false : error(c, (struct loc){ 0 }, "internal: MLIR could not be converted to its LLVM dialect");
     spent(o, ST_MLIRLLVM, &t);
     dump_mlir(c, mb, o, ST_MLIRLLVM);
-    return guarded(c, mb, a, o, r, now_ms());
+    return o->stop <= ST_MLIRLLVM || guarded(c, mb, a, o, r, now_ms());
 }
 
 void lower_free(struct lower_result *r)
 {
-    LLVMContextRef lc = r->low.llvm_module ? LLVMGetModuleContext(r->low.llvm_module) : NULL;
+    LLVMContextRef lc = r->context;
+    fatal_exit = NULL; // after a jump out of lower() this and the context's handler point into a dead frame
+    if (lc)
+        LLVMContextSetDiagnosticHandler(lc, NULL, NULL);
     if (r->low.llvm_machine)
         LLVMDisposeTargetMachine(r->low.llvm_machine);
     if (r->low.llvm_module)
         LLVMDisposeModule(r->low.llvm_module);
     if (lc)
         LLVMContextDispose(lc);
-    r->low.llvm_module = r->low.llvm_machine = NULL;
+    r->low.llvm_module = r->low.llvm_machine = r->context = NULL;
 }

@@ -1,4 +1,8 @@
-// The driver: one function a step, one stage a line, in order. Read compile_module first.
+// The driver: text -> code, one stage a line, in order. Read `steps` first, then the functions above it.
+//
+// In: DSL text and options (moec.h). Out: code, diagnostics, times. No file is opened and nothing is printed here; what a
+// stage does is in the stage's own file. The one setjmp of the compiler is in moec_compile: memory that ends and a
+// hopeless number of errors come back to it from anywhere.
 #include "moec.h"
 
 #include <setjmp.h>
@@ -9,32 +13,40 @@
 #include "describe.h"
 #include "stages.h"
 
-enum { KERNELS_MAX = 256 };
+enum { TIME_ASSEMBLE = ST_COUNT, TIMES }; // after the stages: ptxas or the linker
 
 struct moec_result {
     struct ctx c;
     enum moec_status status;
     const char *code;
     size_t code_len;
-    struct moec_diagnostic *diags;
+    const struct moec_diagnostic *diags;
     int ndiags;
-    double times[ST_COUNT + 1]; // the last: assembler and linker
-    const char **names;
-    int nnames;
+    double times[TIMES];
+    VEC(const char *) names;
+    struct moec_kernel_use *uses;
+    int nuses;
 };
-struct run {
+struct run { // one compile
     struct moec_result *r;
     struct ctx *c;
-    const struct moec_options *o;
+    struct moec_options o;
     enum stage stop; // nothing after it
+    struct token *tokens;
+    int ntokens;
+    struct node *file;
     struct module *m;
-    struct kernel *v[KERNELS_MAX]; // all variants of all kernels
-    const char *symbol[KERNELS_MAX];
-    int n;
-    struct mb *mb;
-    struct lower_result low;
-    double since;
+    VEC(struct kernel *) variants; // of all kernels
+    VEC(const char *) symbols;
+    VEC(const char *) others; // variants that were not asked for
+    struct text facts;       // of the image, if it is to be dumped
+    struct mb *mb;           // to be freed
+    struct lower_result low; // to be freed
+    double since;            // when what is running now began
 };
+static const struct loc nowhere = { 0 };
+
+// ---- time, dumps -------------------------------------------------------------------------------------------------
 
 static double now_ms(void)
 {
@@ -43,334 +55,405 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-static void spent(struct run *r, int stage)
+static void spent(struct run *r, int on)
 {
     double t = now_ms();
-    r->r->times[stage] += t - r->since;
+    r->r->times[on] += t - r->since;
     r->since = t;
 }
 
-// ---- dumps -------------------------------------------------------------------------------------------------------
-
-static void dump_text(struct run *r, enum stage s, const struct text *t)
+static void dump_kernels(struct run *r, enum stage s, struct text *t)
 {
-    if (r->o->dump)
-        r->o->dump(r->o->user, stage_names[s], t->s ? t->s : "", t->n);
-    r->since = now_ms();
+    int n = 0;
+    for (struct kernel *k = s < ST_SCHED ? r->m->kernels : NULL; k; k = k->next) {
+        text_printf(t, "%s", n++ ? "\n" : "");
+        print_dsl(t, raise_kernel(r->c, k));
+    }
+    for (int i = 0; s >= ST_SCHED && i < r->variants.n; i++) {
+        text_printf(t, "%s", n++ ? "\n" : "");
+        print_dsl(t, raise_kernel(r->c, r->variants.v[i]));
+    }
 }
 
-static void dump_kernels(struct run *r, enum stage s, struct kernel *list, struct kernel *const *v, int n)
-{
-    struct text t = { .arena = r->c->arena };
-    if (!r->o->dump && s != ST_LAYOUT)
-        return;
-    for (struct kernel *k = list; k; k = k->next)
-        print_dsl(&t, raise_kernel(r->c, k));
-    for (int i = 0; i < n; i++) {
-        text_printf(&t, i ? "\n" : "");
-        print_dsl(&t, raise_kernel(r->c, v[i]));
-    }
-    if (s == ST_LAYOUT && r->o->emit == MOEC_TILE) {
-        r->r->code = t.s;
-        r->r->code_len = t.n;
-    }
-    dump_text(r, s, &t);
-}
-
-static void dump_lowered(void *user, enum stage s, const char *text, size_t n)
+// lower.c gives the texts of its own stages.
+static void on_lower(void *user, enum stage s, const char *text, size_t n)
 {
     struct run *r = user;
-    bool wanted = (r->o->emit == MOEC_MLIR && s == ST_MLIR) || (r->o->emit == MOEC_LLVM && s == ST_LLVMOPT);
-    if (wanted) {
+    if (r->o.emit == MOEC_LLVM && s == ST_LLVMOPT) {
         r->r->code = arena_strndup(r->c->arena, text, n);
         r->r->code_len = n;
     }
-    if (r->o->dump)
-        r->o->dump(r->o->user, stage_names[s], text, n);
+    if (r->o.dump)
+        r->o.dump(r->o.user, stage_names[s], text, n);
 }
 
-// ---- stages ------------------------------------------------------------------------------------------------------
-
-static bool checked(struct run *r, const struct kernel *k, enum stage s)
+// The text of a stage, to the caller's callback; and it is the output where one asks for this stage's form.
+static void dump(struct run *r, enum stage s)
 {
-    return r->o->no_verify || verify(r->c, k, s);
-}
-
-static bool front_end(struct run *r)
-{
-    int n;
     struct text t = { .arena = r->c->arena };
-    struct token *tokens = lex(r->c, &n);
-    spent(r, ST_TOKENS);
-    if (r->o->dump) {
-        dump_tokens(&t, tokens, n);
-        dump_text(r, ST_TOKENS, &t);
+    bool output = (s == ST_LAYOUT && r->o.emit == MOEC_TILE) || (s == ST_MLIR && r->o.emit == MOEC_MLIR);
+    if ((!r->o.dump && !output) || s == ST_ASM) // ST_ASM: lower.c did
+        return;
+    text_put(&t, "", 0);
+    if (s == ST_TOKENS)
+        dump_tokens(&t, r->tokens, r->ntokens);
+    else if (s == ST_AST)
+        print_tree(&t, r->file);
+    else if (s == ST_MLIR)
+        mb_print(r->mb, &t);
+    else if (s == ST_IMAGE)
+        text_put(&t, r->facts.s, r->facts.n);
+    else
+        dump_kernels(r, s, &t);
+    if (output) {
+        r->r->code = t.s;
+        r->r->code_len = t.n;
     }
-    if (r->stop == ST_TOKENS)
-        return r->c->errors == 0;
-    struct node *file = parse(r->c, tokens, n);
-    spent(r, ST_AST);
-    if (r->o->dump) {
-        t = (struct text){ .arena = r->c->arena };
-        print_tree(&t, file);
-        dump_text(r, ST_AST, &t);
-    }
-    if (r->stop == ST_AST)
-        return r->c->errors == 0;
-    r->m = check(r->c, file);
-    spent(r, ST_TILE);
-    return r->m && r->c->errors == 0;
+    if (r->o.dump)
+        r->o.dump(r->o.user, stage_names[s], t.s, t.n);
+}
+
+// ---- front end ---------------------------------------------------------------------------------------------------
+
+static bool do_lex(struct run *r)
+{
+    r->tokens = lex(r->c, &r->ntokens);
+    return true; // its errors do not keep the parser from finding more
+}
+
+static bool do_parse(struct run *r)
+{
+    r->file = parse(r->c, r->tokens, r->ntokens);
+    return true;
 }
 
 // options.kernel is NAME or NAME.VARIANT
-static size_t kernel_part(const struct run *r)
+static bool wanted(const struct run *r, const struct kernel *k)
 {
-    return strcspn(r->o->kernel, ".");
+    size_t n = r->o.kernel ? strcspn(r->o.kernel, ".") : 0;
+    return !r->o.kernel || (strlen(k->name) == n && !strncmp(k->name, r->o.kernel, n));
 }
 
 static bool wanted_variant(const struct run *r, const struct kernel *k)
 {
-    const char *v = r->o->kernel ? r->o->kernel + kernel_part(r) : "";
-    return !*v || !strcmp(v + 1, k->sched.variant);
+    const char *dot = r->o.kernel ? strchr(r->o.kernel, '.') : NULL;
+    return !dot || !strcmp(dot + 1, k->sched.variant);
 }
 
-static bool keep_names(struct run *r)
+static bool nothing(struct run *r)
 {
-    struct moec_result *x = r->r;
-    int n = 0;
-    bool found = !r->o->kernel;
-    for (struct kernel *k = r->m->kernels; k; k = k->next)
-        n++;
-    x->names = NEWN(r->c->arena, const char *, n + 1);
-    for (struct kernel **k = &r->m->kernels; *k;) {
-        x->names[x->nnames++] = (*k)->name;
-        size_t len = r->o->kernel ? kernel_part(r) : 0;
-        if (len && (strlen((*k)->name) != len || strncmp(r->o->kernel, (*k)->name, len))) {
-            *k = (*k)->next; // not asked for
-        } else {
-            found = true;
-            k = &(*k)->next;
-        }
-    }
-    if (found)
-        return true;
-    x->status = MOEC_USAGE;
-    return error(r->c, (struct loc){ 0 }, "there is no kernel '%s' in this source", r->o->kernel);
+    struct text known = { .arena = r->c->arena };
+    r->r->status = MOEC_USAGE;
+    if (!r->r->names.n)
+        return error(r->c, nowhere, "there is no kernel in this source");
+    for (int i = 0; i < (r->others.n ? r->others.n : r->r->names.n); i++)
+        text_printf(&known, "%s%s", i ? ", " : "", r->others.n ? r->others.v[i] : r->r->names.v[i]);
+    return error(r->c, nowhere, "there is no %s '%s' in this source; there %s %s", r->others.n ? "variant" : "kernel", r->o.kernel,
+                 strchr(known.s, ',') ? "are" : "is", known.s);
 }
 
-static bool simplify(struct run *r, struct kernel *k)
+// Keeps what --kernel names. Verified here, not in a pass: this is what the user wrote.
+static bool do_check(struct run *r)
 {
-    expand(r->c, k);
-    if (!r->o->skip || strcmp(r->o->skip, "fold"))
-        fold(r->c, k);
-    return checked(r, k, ST_EXPAND);
-}
-
-static bool place(struct run *r, struct kernel *k)
-{
-    struct loc at = { 0 };
-    layout(r->c, k);
-    if (r->c->errors || !checked(r, k, ST_LAYOUT))
+    r->m = check(r->c, r->file);
+    if (!r->m || r->c->errors)
         return false;
-    const char *why = r->c->arch->target->supports(r->c, r->c->arch, k, &at);
-    return !why || error(r->c, at, "kernel '%s' cannot be compiled for %s: %s", k->name, r->c->arch->name, why);
+    for (struct kernel **at = &r->m->kernels; *at;) {
+        VEC_PUSH(r->c->arena, &r->r->names, (*at)->name);
+        if (wanted(r, *at))
+            at = &(*at)->next;
+        else
+            *at = (*at)->next;
+    }
+    if (!r->m->kernels)
+        return nothing(r);
+    for (struct kernel *k = r->m->kernels; k && !r->o.no_verify; k = k->next)
+        verify(r->c, k, ST_TILE);
+    return r->c->errors == 0;
 }
 
-static const char *symbol_of(struct run *r, const struct kernel *k)
+// ---- the middle: passes over one kernel --------------------------------------------------------------------------
+
+// The one way a pass runs: left out on request, timed by its stage, and what it made is verified.
+static void run_pass(struct run *r, const char *name, enum stage s, bool (*pass)(struct ctx *, struct kernel *), struct kernel *k)
 {
-    return *k->sched.variant ? arena_printf(r->c->arena, "%s_%s", k->name, k->sched.variant) : k->name;
+    int had = r->c->errors;
+    if (r->o.skip && !strcmp(r->o.skip, name))
+        return;
+    pass(r->c, k);
+    if (!r->o.no_verify && r->c->errors == had)
+        verify(r->c, k, s);
 }
 
-static bool choose(struct run *r)
+static bool do_expand(struct run *r)
 {
     for (struct kernel *k = r->m->kernels; k; k = k->next) {
-        int n;
+        run_pass(r, "expand", ST_EXPAND, expand, k);
+        run_pass(r, "fold", ST_EXPAND, fold, k);
+    }
+    return r->c->errors == 0;
+}
+
+static void add_variant(struct run *r, struct kernel *k)
+{
+    const char *v = k->sched.variant, *s = *v ? arena_printf(r->c->arena, "%s_%s", k->name, v) : k->name;
+    for (int i = 0; i < r->symbols.n; i++)
+        if (!strcmp(r->symbols.v[i], s))
+            error(r->c, k->loc, "variant '%s' of kernel '%s' would be called '%s' in the code, as another kernel is", v, k->name, s);
+    VEC_PUSH(r->c->arena, &r->variants, k);
+    VEC_PUSH(r->c->arena, &r->symbols, s);
+}
+
+static bool do_schedule(struct run *r)
+{
+    int n;
+    for (struct kernel *k = r->m->kernels; k; k = k->next) {
         struct kernel **v = schedule(r->c, r->m, k, &n);
-        for (int i = 0; i < n && r->n < KERNELS_MAX; i++) {
-            if (!wanted_variant(r, v[i]))
+        for (int i = 0; i < n; i++) {
+            if (!wanted_variant(r, v[i])) {
+                const char *name = v[i]->sched.variant;
+                VEC_PUSH(r->c->arena, &r->others, *name ? arena_printf(r->c->arena, "%s.%s", k->name, name) : k->name);
                 continue;
-            if (!r->o->skip || strcmp(r->o->skip, "fold"))
-                fold(r->c, v[i]); // sizes are known now: full tiles need no masks
-            r->symbol[r->n] = symbol_of(r, v[i]);
-            r->v[r->n++] = v[i];
-            if (!checked(r, v[i], ST_SCHED))
-                return false;
+            }
+            run_pass(r, "fold", ST_SCHED, fold, v[i]); // sizes are known now: full tiles need no masks
+            add_variant(r, v[i]);
         }
     }
-    if (r->n || r->c->errors)
-        return r->c->errors == 0;
-    r->r->status = MOEC_USAGE;
-    return error(r->c, (struct loc){ 0 }, "nothing to compile: %s%s", r->o->kernel ? "no variant " : "no kernel",
-                 r->o->kernel ? r->o->kernel : "");
+    return r->c->errors ? false : r->variants.n || nothing(r);
 }
 
-static bool middle(struct run *r)
+static bool do_layout(struct run *r)
 {
-    for (struct kernel *k = r->m->kernels; k; k = k->next)
-        if (!checked(r, k, ST_TILE))
-            return false;
-    spent(r, ST_TILE);
-    dump_kernels(r, ST_TILE, r->m->kernels, NULL, 0);
-    if (r->stop == ST_TILE)
-        return true;
-    for (struct kernel *k = r->m->kernels; k; k = k->next)
-        if (!simplify(r, k))
-            return false;
-    spent(r, ST_EXPAND);
-    dump_kernels(r, ST_EXPAND, r->m->kernels, NULL, 0);
-    if (r->stop == ST_EXPAND)
-        return true;
-    if (!choose(r))
-        return false;
-    spent(r, ST_SCHED);
-    dump_kernels(r, ST_SCHED, NULL, r->v, r->n);
-    if (r->stop == ST_SCHED)
-        return true;
-    for (int i = 0; i < r->n; i++)
-        if (!place(r, r->v[i]))
-            return false;
-    spent(r, ST_LAYOUT);
-    dump_kernels(r, ST_LAYOUT, NULL, r->v, r->n);
-    return true;
+    for (int i = 0; i < r->variants.n; i++) {
+        struct kernel *k = r->variants.v[i];
+        struct loc at = { 0 };
+        int had = r->c->errors;
+        run_pass(r, "layout", ST_LAYOUT, layout, k);
+        const char *why = r->c->errors > had ? NULL : r->c->arch->target->supports(r->c, r->c->arch, k, &at);
+        if (why)
+            error(r->c, at, "kernel '%s' cannot be compiled for %s: %s", k->name, r->c->arch->name, why);
+    }
+    return r->c->errors == 0;
 }
 
-static bool emit_all(struct run *r)
+// ---- the back end: all variants in one module --------------------------------------------------------------------
+
+static bool do_emit(struct run *r)
 {
     r->mb = mb_new(r->c);
     if (!r->mb)
-        return error(r->c, (struct loc){ 0 }, "out of memory");
-    for (int i = 0; i < r->n; i++)
-        if (!emit_kernel(r->c, r->mb, r->v[i], r->symbol[i]))
+        return error(r->c, nowhere, "internal: MLIR could not be started");
+    for (int i = 0; i < r->variants.n; i++)
+        if (!emit_kernel(r->c, r->mb, r->variants.v[i], r->symbols.v[i]))
             return false;
-    spent(r, ST_MLIR);
-    return true;
+    return mb_verify(r->mb) || r->c->errors || error(r->c, nowhere, "internal: MLIR did not verify");
 }
 
-static bool back_end(struct run *r)
+// Times its stages itself.
+static bool do_lower(struct run *r)
 {
     const struct target *t = r->c->arch->target;
-    bool binary = r->o->emit == MOEC_IMAGE || r->o->emit == MOEC_HSACO;
-    bool capture = r->o->dump || r->o->emit == MOEC_MLIR || r->o->emit == MOEC_LLVM;
-    struct lower_opts lo = { .dump = capture ? dump_lowered : NULL, .user = r, .bitcode = r->o->bitcode,
-                             .object = binary && t->text_code == CODE_NONE, .times = r->r->times };
-    lo.assembly = t->text_code != CODE_NONE || r->o->emit == MOEC_ASM || r->o->dump != NULL;
-    bool ok = lower(r->c, r->mb, r->c->arch, &lo, &r->low);
+    bool binary = r->o.emit == MOEC_IMAGE || r->o.emit == MOEC_HSACO;
+    struct lower_opts o = { .dump = r->o.dump || r->o.emit == MOEC_LLVM ? on_lower : NULL, .user = r, .stop = r->stop,
+                            .bitcode = r->o.bitcode, .object = binary && t->text_code == CODE_NONE, .times = r->r->times };
+    o.assembly = t->text_code != CODE_NONE || r->o.emit == MOEC_ASM || r->o.dump != NULL;
+    bool ok = lower(r->c, r->mb, r->c->arch, &o, &r->low);
     r->since = now_ms();
     return ok;
 }
 
-static bool finish(struct run *r, enum code_kind want, const char **code, size_t *n)
+static void note_use(struct run *r, struct moec_kernel_use *u)
+{
+    for (int i = 0; i < r->low.low.nuses; i++) {
+        const struct code_use *c = &r->low.low.uses[i];
+        if (strcmp(c->symbol, u->symbol))
+            continue;
+        u->regs = c->regs;
+        u->spill_bytes = c->spill_stores + c->spill_loads;
+        u->stack = c->stack;
+    }
+}
+
+static void list_uses(struct run *r)
+{
+    struct moec_kernel_use *u = NEWN(r->c->arena, struct moec_kernel_use, r->variants.n + 1);
+    for (int i = 0; i < r->variants.n; i++) {
+        const struct kernel *k = r->variants.v[i];
+        u[i] = (struct moec_kernel_use){ .name = k->name, .variant = k->sched.variant, .symbol = r->symbols.v[i],
+                                         .threads = k->sched.warps_m * k->sched.warps_n * r->c->arch->lanes,
+                                         .regs = -1, .spill_bytes = -1, .stack = -1, .shared = k->shared_bytes };
+        note_use(r, &u[i]);
+    }
+    r->r->uses = u;
+    r->r->nuses = r->variants.n;
+}
+
+static bool assemble(struct run *r, enum code_kind want, const char **code, size_t *n)
 {
     struct finish_opts fo = { .want = want, .warn_spills = true,
-                              .assembler = want == CODE_HSACO ? r->o->lld : r->o->ptxas };
+                              .assembler = want == CODE_HSACO ? r->o.lld : r->o.ptxas };
     bool missing = false;
+    spent(r, ST_IMAGE);
     bool ok = r->c->arch->target->finish(&r->low.low, &fo, code, n, &missing);
     if (missing)
         r->r->status = MOEC_MISSING;
-    r->r->times[ST_COUNT] += now_ms() - r->since;
-    r->since = now_ms();
+    spent(r, TIME_ASSEMBLE);
     return ok;
+}
+
+static void put(void *text, const char *s, size_t n)
+{
+    text_put(text, s, n);
 }
 
 static bool write_image(struct run *r)
 {
     const struct target *t = r->c->arch->target;
-    struct image_kernel *k = NEWN(r->c->arena, struct image_kernel, r->n + 1);
-    enum code_kind kind = r->o->ptx_only && t->text_code != CODE_NONE ? t->text_code : t->binary_code;
-    struct image_desc d = { .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .kernels = k, .nkernels = r->n };
+    struct image_kernel *k = NEWN(r->c->arena, struct image_kernel, r->variants.n + 1);
+    enum code_kind kind = r->o.ptx_only && t->text_code != CODE_NONE ? t->text_code : t->binary_code;
+    struct image_desc d = { .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .kernels = k, .nkernels = r->variants.n };
     const char *code = NULL;
-    for (int i = 0; i < r->n; i++)
-        if (!describe_kernel(r->c, r->v[i], r->symbol[i], &k[i]))
+    for (int i = 0; i < r->variants.n; i++)
+        if (!describe_kernel(r->c, r->variants.v[i], r->symbols.v[i], &k[i]))
             return false;
-    if (!finish(r, kind, &code, &d.code_size))
+    if (!assemble(r, kind, &code, &d.code_size))
         return false;
+    list_uses(r);
+    for (int i = 0; i < r->variants.n; i++)
+        k[i].regs = r->r->uses[i].regs > 0 ? r->r->uses[i].regs : 0;
     d.kind = kind == CODE_PTX ? IMAGE_PTX : kind == CODE_CUBIN ? IMAGE_CUBIN : IMAGE_HSACO;
     d.code = code;
     d.bitcode = r->low.bitcode;
     d.bitcode_size = r->low.bitcode_len;
-    bool ok = describe_image(r->c, &d, &r->r->code, &r->r->code_len);
-    spent(r, ST_IMAGE);
-    return ok;
+    r->facts.arena = r->c->arena;
+    if (r->o.dump)
+        moe_image_describe(&d, NULL, false, put, &r->facts);
+    return describe_image(r->c, &d, &r->r->code, &r->r->code_len);
 }
 
-static bool output(struct run *r)
+static bool do_output(struct run *r)
 {
-    switch (r->o->emit) {
-    case MOEC_IMAGE: return write_image(r);
-    case MOEC_PTX: return finish(r, CODE_PTX, &r->r->code, &r->r->code_len);
-    case MOEC_CUBIN: return finish(r, CODE_CUBIN, &r->r->code, &r->r->code_len);
-    case MOEC_HSACO: return finish(r, CODE_HSACO, &r->r->code, &r->r->code_len);
+    bool ok = true;
+    switch (r->o.emit) {
+    case MOEC_IMAGE: ok = write_image(r); break;
+    case MOEC_PTX: ok = assemble(r, CODE_PTX, &r->r->code, &r->r->code_len); break;
+    case MOEC_CUBIN: ok = assemble(r, CODE_CUBIN, &r->r->code, &r->r->code_len); break;
+    case MOEC_HSACO: ok = assemble(r, CODE_HSACO, &r->r->code, &r->r->code_len); break;
     case MOEC_ASM:
         r->r->code = r->low.low.asm_text->s;
         r->r->code_len = r->low.low.asm_text->n;
-        return true;
+        break;
     case MOEC_LLVM:
     case MOEC_MLIR:
     case MOEC_TILE: break; // taken from the stage's dump
     }
-    return true;
+    list_uses(r);
+    return ok;
 }
+
+// ---- all of it ---------------------------------------------------------------------------------------------------
+
+static const struct step {
+    enum stage stage;
+    bool (*run)(struct run *r); // false: errors that leave nothing to go on with
+} steps[] = {
+    { ST_TOKENS, do_lex },     // lex.c        text -> tokens
+    { ST_AST, do_parse },      // parse.c      tokens -> syntax tree
+    { ST_TILE, do_check },     // check*.c     syntax tree -> tile IR
+    { ST_EXPAND, do_expand },  // expand.c, fold.c       each kernel: in primitive operations
+    { ST_SCHED, do_schedule }, // schedule.c, fold.c     each kernel -> its variants: tile sizes, warps, stages
+    { ST_LAYOUT, do_layout },  // layout*.c, ring.c      each variant: where data lies, copies, waits, barriers
+    { ST_MLIR, do_emit },      // emit*.c, targets       all variants -> one MLIR module
+    { ST_ASM, do_lower },      // lower.c      MLIR -> LLVM IR -> assembly or object
+    { ST_IMAGE, do_output },   // targets' finish.c, describe.c   assembler or linker, image
+};
 
 static bool compile_module(struct run *r)
 {
-    if (!front_end(r))
-        return false;
-    if (r->stop < ST_TILE)
-        return true;
-    if (!keep_names(r) || !middle(r))
-        return false;
-    if (r->stop <= ST_LAYOUT || r->o->emit == MOEC_TILE)
-        return true;
-    return emit_all(r) && back_end(r) && (r->stop < ST_IMAGE || output(r));
+    for (size_t i = 0; i < COUNTOF(steps); i++) {
+        const struct step *s = &steps[i];
+        bool ok = s->run(r);
+        if (s->stage != ST_ASM)
+            spent(r, s->stage);
+        if (!ok)
+            return false;
+        dump(r, s->stage);
+        r->since = now_ms();
+        if (r->stop <= s->stage)
+            return r->c->errors == 0;
+    }
+    return r->c->errors == 0;
 }
 
-// ---- entry -------------------------------------------------------------------------------------------------------
+// ---- options -----------------------------------------------------------------------------------------------------
+
+// As the caller's headers know them; what they do not know is zero. size 0: unusable.
+static struct moec_options read_options(const struct moec_options *o)
+{
+    struct moec_options mine = { 0 };
+    if (o && o->size >= offsetof(struct moec_options, bindings))
+        memcpy(&mine, o, o->size < sizeof mine ? o->size : sizeof mine);
+    return mine;
+}
+
+static bool cannot_emit(const struct target *t, enum moec_emit e)
+{
+    return (e == MOEC_PTX && t->text_code != CODE_PTX) || (e == MOEC_CUBIN && t->binary_code != CODE_CUBIN) ||
+           (e == MOEC_HSACO && t->binary_code != CODE_HSACO) || e > MOEC_TILE;
+}
+
+static bool stage_named(const char *name, enum stage *s)
+{
+    for (int i = 0; i < ST_COUNT; i++)
+        if (!strcmp(stage_names[i], name)) {
+            *s = (enum stage)i;
+            return true;
+        }
+    return false;
+}
+
+// What is asked for needs nothing after this stage.
+static enum stage last_stage(enum moec_emit e)
+{
+    return e == MOEC_TILE ? ST_LAYOUT : e == MOEC_MLIR ? ST_MLIR : e == MOEC_LLVM ? ST_LLVMOPT : ST_IMAGE;
+}
 
 static bool usage(struct run *r)
 {
-    const struct moec_options *o = r->o;
+    const struct moec_options *o = &r->o;
     struct ctx *c = r->c;
-    const struct target *t;
     r->r->status = MOEC_USAGE;
-    r->stop = ST_IMAGE;
-    if (!o || o->size < offsetof(struct moec_options, alloc))
-        return error(c, (struct loc){ 0 }, "options are missing or their size is not set");
+    if (!o->size || o->nbindings < 0 || (o->nbindings && !o->bindings))
+        return error(c, nowhere, "options are missing or their size is not set");
     c->arch = o->arch ? arch_find(o->arch) : NULL;
     if (!c->arch)
-        return error(c, (struct loc){ 0 }, "unknown arch '%s'", o->arch ? o->arch : "");
-    t = c->arch->target;
-    if ((o->emit == MOEC_PTX && t->text_code != CODE_PTX) || (o->emit == MOEC_CUBIN && t->binary_code != CODE_CUBIN) ||
-        (o->emit == MOEC_HSACO && t->binary_code != CODE_HSACO))
-        return error(c, (struct loc){ 0 }, "%s cannot give this kind of output", c->arch->name);
-    if (o->stop_after) {
-        int s = 0;
-        while (s < ST_COUNT && strcmp(stage_names[s], o->stop_after))
-            s++;
-        if (s == ST_COUNT)
-            return error(c, (struct loc){ 0 }, "unknown stage '%s'", o->stop_after);
-        r->stop = (enum stage)s;
-    }
+        return error(c, nowhere, "unknown arch '%s'", o->arch ? o->arch : "");
+    if (cannot_emit(c->arch->target, o->emit))
+        return error(c, nowhere, "%s cannot give this kind of output", c->arch->name);
+    r->stop = last_stage(o->emit);
+    if (o->stop_after && !stage_named(o->stop_after, &r->stop))
+        return error(c, nowhere, "unknown stage '%s'", o->stop_after);
     if (o->skip && strcmp(o->skip, "fold"))
-        return error(c, (struct loc){ 0 }, "pass '%s' cannot be skipped; 'fold' can", o->skip);
-    r->r->status = MOEC_INPUT;
-    return true;
-}
-
-static void take_bindings(struct ctx *c, const struct moec_options *o)
-{
+        return error(c, nowhere, "pass '%s' cannot be skipped; 'fold' can", o->skip);
     struct binding *b = NEWN(c->arena, struct binding, o->nbindings + 1);
     for (int i = 0; i < o->nbindings; i++)
         b[i] = (struct binding){ o->bindings[i].name, o->bindings[i].value, o->bindings[i].type };
     c->bind = b;
     c->nbind = o->nbindings;
+    r->r->status = MOEC_INPUT;
+    return true;
 }
+
+// ---- entry -------------------------------------------------------------------------------------------------------
+
+enum { JUMP_ERRORS = 1, JUMP_MEMORY = 2 }; // JUMP_ERRORS: diag.c
 
 static void out_of_memory(void *user)
 {
-    longjmp(*(jmp_buf *)user, 2);
+    longjmp(*(jmp_buf *)user, JUMP_MEMORY);
 }
 
-// The diagnostics as the caller sees them. Runs outside the setjmp: memory may end here too, then the list ends early.
+// The diagnostics as the caller sees them.
 static void finish_diagnostics(struct moec_result *x)
 {
     struct ctx *c = &x->c;
@@ -390,51 +473,48 @@ static void finish_diagnostics(struct moec_result *x)
 
 static const struct moec_diagnostic no_memory = { 0, 0, 0, "out of memory", "moec: error: out of memory\n" };
 
-struct moec_result *moec_compile(const char *text, size_t length, const char *name, const struct moec_options *options)
+// Everything that may jump back happens here. NULL: not even the result fits.
+static struct moec_result *guarded(struct arena *a, const struct moec_options *o, const struct ctx *source)
 {
-    bool own = options && options->size >= sizeof *options;
-    struct arena *a = arena_new(own ? options->alloc : NULL, own ? options->alloc_user : NULL);
-    struct moec_result *x = NULL;
-    struct run *r = NULL;
-    jmp_buf jb;
+    struct moec_result *volatile x = NULL; // volatile: read again after a jump
+    struct run *volatile r = NULL;
     volatile bool ok = false;
-    struct moec_result *volatile kept = NULL;
-    struct run *volatile running = NULL;
-    if (!a)
-        return NULL;
+    jmp_buf jb;
     arena_on_oom(a, out_of_memory, &jb);
-    int how = setjmp(jb);
-    if (how == 0) {
-        kept = x = NEW(a, struct moec_result);
-        x->status = MOEC_INPUT;
-        running = r = NEW(a, struct run);
-        x->c = (struct ctx){ .arena = a, .file = name ? name : "-", .src = text ? text : "", .src_len = text ? length : 0 };
+    int jumped = setjmp(jb);
+    if (!jumped) {
+        x = NEW(a, struct moec_result);
+        r = NEW(a, struct run);
+        x->c = *source;
         x->c.diag_tail = &x->c.diags;
         x->c.jmp = &jb;
-        *r = (struct run){ .r = x, .c = &x->c, .o = options, .since = now_ms() };
-        if (usage(r)) {
-            take_bindings(&x->c, options);
-            ok = compile_module(r);
-        }
+        *r = (struct run){ .r = x, .c = &x->c, .o = *o, .since = now_ms() };
+        ok = usage(r) && compile_module(r);
     }
-    x = kept;
-    if (running) {
-        lower_free(&running->low);
-        mb_free(running->mb);
-    }
-    if (!x) {
-        arena_free(a);
+    if (!r)
         return NULL;
-    }
-    if (how == 2 || setjmp(jb)) { // nothing can be formatted any more
+    lower_free(&r->low); // what is not in the arena
+    mb_free(r->mb);
+    if (jumped == JUMP_MEMORY || setjmp(jb)) { // nothing can be formatted any more
         x->status = MOEC_INTERNAL;
-        x->diags = (struct moec_diagnostic *)(uintptr_t)&no_memory;
+        x->diags = &no_memory;
         x->ndiags = 1;
         return x;
     }
-    if (ok && !x->c.errors)
+    if (ok)
         x->status = MOEC_OK;
     finish_diagnostics(x);
+    return x;
+}
+
+struct moec_result *moec_compile(const char *text, size_t length, const char *name, const struct moec_options *options)
+{
+    struct moec_options o = read_options(options);
+    struct arena *a = arena_new(o.alloc, o.alloc_user);
+    struct ctx source = { .arena = a, .file = name ? name : "-", .src = text ? text : "", .src_len = text ? length : 0 };
+    struct moec_result *x = a ? guarded(a, &o, &source) : NULL;
+    if (a && !x)
+        arena_free(a);
     return x;
 }
 
@@ -462,8 +542,18 @@ const struct moec_diagnostic *moec_diagnostic(const struct moec_result *r, int i
 
 double moec_time(const struct moec_result *r, int i, const char **name)
 {
-    *name = i < 0 || i > ST_COUNT ? NULL : i == ST_COUNT ? "assemble" : stage_names[i];
+    *name = i < 0 || i >= TIMES ? NULL : i == TIME_ASSEMBLE ? "assemble" : stage_names[i];
     return *name ? r->times[i] : 0;
+}
+
+const char *moec_kernel_name(const struct moec_result *r, int i)
+{
+    return i >= 0 && i < r->names.n ? r->names.v[i] : NULL;
+}
+
+const struct moec_kernel_use *moec_use(const struct moec_result *r, int i)
+{
+    return i >= 0 && i < r->nuses ? &r->uses[i] : NULL;
 }
 
 const char *moec_arch_name(int i)
@@ -474,7 +564,7 @@ const char *moec_arch_name(int i)
     return NULL;
 }
 
-const char *moec_kernel_name(const struct moec_result *r, int i)
+const char *moec_version(void)
 {
-    return i >= 0 && i < r->nnames ? r->names[i] : NULL;
+    return MOEC_VERSION;
 }

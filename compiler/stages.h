@@ -8,9 +8,9 @@ bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const cha
 
 // lower.c
 struct lower_opts {
-    const char *dump_llvm, *dump_llvmopt; // (unused placeholders of the driver; dumps go through `dump`)
     void (*dump)(void *user, enum stage s, const char *text, size_t n); // optional
     void *user;
+    enum stage stop; // nothing after it: ST_MLIRLLVM .. ST_ASM, or later
     bool bitcode; // keep the optimised module as bitcode
     bool object;  // emit an object (else assembly text only)
     bool assembly;
@@ -20,8 +20,9 @@ struct lower_result {
     struct lowered low;
     const char *bitcode;
     size_t bitcode_len;
+    void *context; // LLVM's
 };
-// MLIR passes -> LLVM IR -> convergent, annotate -> LLVM passes -> assembly and/or object. All text in the arena.
+// In: a module that verifies. MLIR passes -> LLVM IR -> convergent, annotate -> LLVM passes -> assembly and/or object. All text in the arena.
 bool lower(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o, struct lower_result *r);
-void lower_free(struct lower_result *r);
+void lower_free(struct lower_result *r); // also after a jump out of lower(); by the same thread
 #endif

@@ -16,9 +16,16 @@ expect 2 "unknown arch 'sm_1'" "unknown arch" $moec --arch=sm_1 -o "$t/x" $M
 expect 2 "-o is missing" "no output" $moec --arch=sm_80 $M
 expect 2 "cannot give this kind" "PTX for AMD" $moec --arch=gfx942 --emit=ptx -o "$t/x" $M
 expect 2 "there is no kernel 'nope'" "unknown kernel" $moec --arch=sm_80 --kernel=nope -o "$t/x" $M
-expect 2 "no variant" "unknown variant" $moec --arch=sm_80 --kernel=down.r7 -o "$t/x" $M
+expect 2 "no variant 'down.r7' in this source; there are down.r16" "unknown variant" $moec --arch=sm_80 --kernel=down.r7 -o "$t/x" $M
 expect 2 "unknown stage" "unknown stage" $moec --arch=sm_80 --stop-after=nope $M
+expect 2 "unknown stage" "unknown stage to dump" $moec --arch=sm_80 --dump=nope $M
+expect 2 "makes no output" "--stop-after with -o" $moec --arch=sm_80 --stop-after=tile -o "$t/x" $M
+expect 2 "takes its value after '='" "a value apart" $moec --arch sm_80 $M
+expect 2 "cannot be skipped" "a pass that must run" $moec --arch=sm_80 --skip=layout -o "$t/x" $M
 expect 2 "not available" "prove" $moec --arch=sm_80 --prove -o "$t/x" $M
+cp $M "$t/same.dsl"
+expect 2 "overwrite the source" "output over the input" $moec --arch=sm_80 --emit=ptx -o "$t/same.dsl" "$t/same.dsl"
+cmp -s $M "$t/same.dsl"; ok $? "the source was damaged"
 expect 1 "No such file" "missing input" $moec --arch=sm_80 -o "$t/x" "$t/none.dsl"
 expect 1 "Is a directory" "a folder as input" $moec --arch=sm_80 -o "$t/x" "$t"
 expect 1 "No such file" "missing output folder" $moec --arch=sm_80 --emit=ptx -o "$t/none/x" --kernel=combine $M
@@ -31,8 +38,26 @@ expect 3 "lld" "missing linker" env MOE_LLD=/nonexistent/lld $moec --arch=gfx942
 expect 0 "gfx950" "list of archs" $moec --list-archs
 expect 0 "gate_up" "list of kernels" $moec --list-kernels $M
 expect 0 "moec" "version" $moec --version
+expect 0 "exit status" "help" $moec --help
+expect 1 "No space left" "full disk for a listing" sh -c "$moec --list-kernels $M > /dev/full"
+expect 2 "there is no kernel" "an empty source" $moec --arch=sm_80 -o "$t/x" /dev/null
+expect 0 "name kernel" "tokens" $moec --dump=tokens $M
+expect 0 "gate_up_r128" "report" $moec --arch=gfx942 --emit=asm --report $M
+expect 0 "assemble" "times by kernel" $moec --arch=sm_90a --emit=ptx --time=kernels --kernel=combine $M
+for e in asm llvm mlir tile; do
+    expect 0 "" "--emit=$e" $moec --arch=gfx942 --emit=$e --kernel=combine -o "$t/e" $M
+    [ -s "$t/e" ]; ok $? "--emit=$e wrote nothing"
+done
+$moec --arch=sm_90a --emit=ptx --kernel=combine -o - - < $M > "$t/o" 2>/dev/null && grep -q '\.entry combine' "$t/o"; ok $? "from standard input to standard output"
 printf 'kernel k(x: f32[N], y: out f32[N]) {\n  parallel i in tile(N) {\n    y[i] = x[i] + nope\n  }\n}\n' > "$t/bad.dsl"
 expect 1 "bad.dsl:3:19: error:" "an error in the source" $moec --arch=sm_80 -o "$t/x" "$t/bad.dsl"
+echo keep > "$t/kept"
+expect 1 "error:" "an error with an output there" $moec --arch=sm_80 -o "$t/kept" "$t/bad.dsl"
+[ "$(cat "$t/kept")" = keep ] && [ "$(ls "$t" | grep -c kept)" = 1 ]; ok $? "a failed compile touched the output"
+printf '#!/bin/sh\necho "ptxas error   : nonsense"\nexit 1\n' > "$t/ptxas"; chmod +x "$t/ptxas"
+expect 70 "fault of moec" "an assembler that refuses" $moec --arch=sm_80 --emit=cubin --ptxas="$t/ptxas" --kernel=combine -o "$t/x" $M
+expect 70 "nonsense" "a report of it" $moec --arch=sm_80 --emit=cubin --ptxas="$t/ptxas" --kernel=combine --emit-repro="$t/repro" -o "$t/x" $M
+expect 0 "" "the report compiles" $moec --arch=sm_80 --emit=ptx --kernel=combine -o "$t/e" "$t/repro"
 head -c 4096 /dev/urandom > "$t/noise.dsl"
 expect 1 "" "noise as input" $moec --arch=sm_80 -o "$t/x" "$t/noise.dsl"
 
@@ -79,6 +104,8 @@ for s in tile expand sched layout; do # every dump can be fed back, and is a fix
         $moec --arch=sm_90a --dump=tile --stop-after=tile --kernel=$k - < "$t/2.dsl" > "$t/3.dsl" 2>/dev/null && cmp -s "$t/2.dsl" "$t/3.dsl"; ok $? "the dump of $s is no fixed point"
     done
 done
-mkdir "$t/d" && $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/d" -o "$t/x" $M && [ "$(ls "$t/d" | wc -l)" = 11 ]; ok $? "--dump-dir"
+mkdir "$t/d" && $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/d" -o "$t/x" $M && [ "$(ls "$t/d" | wc -l)" = 12 ] &&
+    [ "$(find "$t/d" -empty | wc -l)" = 0 ]; ok $? "--dump-dir"
+$moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/new" --stop-after=layout $M && [ "$(ls "$t/new" | wc -l)" = 6 ]; ok $? "--stop-after"
 echo "cli: $((n - bad)) of $n checks passed"
 [ $bad -eq 0 ]

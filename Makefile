@@ -117,7 +117,7 @@ FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE)
 fuzz:
 	@tools/deps.sh fuzz
 	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image
-	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
 	@cp kernels/*.dsl kernels/examples/*.dsl $$(find tests/golden -name '*.dsl') $(B)/fuzz/parse
 	@for f in parse image; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
 	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \

@@ -12,7 +12,7 @@ static const struct key {
     bool pow2;
 } keys[] = { { "stages", 'n', 1, 16, false },  { "warps", 'w', 1, 32, true },      { "group", 'n', 0, 65536, false },
              { "swap", 'f', 0, 0, false },     { "persistent", 'f', 0, 0, false }, { "cluster", 'n', 1, 16, true },
-             { "mma", 's', 0, 0, false },      { "blocks", 'n', 0, 32, false },    { "split_k", 'n', 1, 64, false } };
+             { "mma", 's', 0, 0, false },      { "blocks", 'n', 0, 32, false } };
 
 static const struct key axis_key = { "", 'n', 1, 4096, true };
 

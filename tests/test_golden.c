@@ -280,6 +280,29 @@ static void test_stage(void **state)
     assert_int_equal(bad, 0);
 }
 
+// Every ```dsl block of the reference is a program without errors.
+static void test_reference(void **state)
+{
+    char *doc = read_file("docs/language.md", NULL);
+    int seen = 0, bad = 0;
+    (void)state;
+    assert_non_null(doc);
+    for (char *s = doc, *end; (s = strstr(s, "\n```dsl\n")); s = end, seen++) {
+        s += 8;
+        end = strstr(s, "\n```");
+        assert_non_null(end);
+        struct moec_options o = { .size = sizeof o, .arch = moec_arch_name(0), .emit = MOEC_TILE };
+        struct moec_result *r = moec_compile(s, (size_t)(end - s), "language.md", &o);
+        for (int i = 0; moec_diagnostic(r, i); i++)
+            print_message("%s", moec_diagnostic(r, i)->formatted);
+        bad += moec_status(r) != MOEC_OK;
+        moec_free(r);
+    }
+    free(doc);
+    assert_true(seen >= 10);
+    assert_int_equal(bad, 0);
+}
+
 // A .err or .out whose .dsl is gone tests nothing.
 static void test_no_orphans(void **state)
 {
@@ -309,6 +332,6 @@ int main(void)
 #define STAGE(s) { .name = s, .test_func = test_stage, .initial_state = (void *)(uintptr_t)s }
     const struct CMUnitTest tests[] = { STAGE("parse"), STAGE("check"), STAGE("expand"),  STAGE("sched"), STAGE("layout"),
                                         STAGE("mlir"),  STAGE("llvm"),  STAGE("llvmopt"), STAGE("asm"),
-                                        cmocka_unit_test(test_no_orphans) };
+                                        cmocka_unit_test(test_no_orphans), cmocka_unit_test(test_reference) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

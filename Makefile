@@ -95,21 +95,42 @@ test:
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-cli check-deps check-symbols check-san check-fmt check-valgrind fuzz wc wide install clean
+.PHONY: check-cli check-deps check-symbols check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+    check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
+	@for a in sm_90a gfx942; do tests/device/run.sh $(B)/moerun eval --stage=layout --arch=$$a || exit 1; done
 check-deps:
 	@tools/check_deps.sh
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so
 	@tools/check_symbols.sh $(B)
-# Address and undefined-behaviour sanitizers together. Leaks of LLVM's own registries are not ours to judge.
+# libmoert in one line of a plain C compiler: nothing of LLVM.
+check-direct:
+	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
+check-device: all
+	@if $(B)/moerun info --device=cuda:0; then $(B)/moerun verify --device=cuda:0 --model=tiny --tokens=1,33,128; \
+	    else echo "check-device: SKIPPED: no GPU here"; fi
+# The sanitizers, each in its own folder. Leaks of LLVM's own registries are not ours to judge.
+comma := ,
+sanitized = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MAKE) --no-print-directory \
+    B=$(B)/$(1) SANITIZE="-fsanitize=$(2) -fno-omit-frame-pointer" CFLAGS="-O1 -g $(4)" WARN=-w $(3)
 check-san:
-	@ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MAKE) --no-print-directory \
-	    B=$(B)/san SANITIZE="-fsanitize=address,undefined -fno-omit-frame-pointer" CFLAGS="-O1 -g" WARN=-w check
+	@$(call sanitized,san,address$(comma)undefined,check)
+check-asan:
+	@$(call sanitized,asan,address,check)
+check-ubsan:
+	@$(call sanitized,ubsan,undefined,check)
+check-oom:
+	@$(call sanitized,oom,address,$(B)/oom/tests/test_oom,-DARENA_CHUNK=16) && ASAN_OPTIONS=detect_leaks=0 $(B)/oom/tests/test_oom
 check-valgrind: $(addprefix $(B)/tests/,$(TESTS))
-	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok"; done
+	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok" || exit 1; done
+golden-update: $(B)/tests/test_golden
+	@GOLDEN_UPDATE=1 $<; git diff --stat -- tests/golden
 check-fmt:
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
+check-tidy:
+	@clang-tidy --quiet --warnings-as-errors='*' $(filter-out targets/amdgpu/lld.c,$(wildcard compiler/*.c targets/*.c targets/*/*.c \
+	    runtime/*.c tools/*.c)) -- -std=c17 -D_GNU_SOURCE $(LLVM_CFLAGS)
 
 T ?= 60
 FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
@@ -118,7 +139,7 @@ fuzz:
 	@tools/deps.sh fuzz
 	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image
 	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
-	@cp kernels/*.dsl kernels/examples/*.dsl $$(find tests/golden -name '*.dsl') $(B)/fuzz/parse
+	@for f in $$(git ls-files '*.dsl'); do cp $$f $(B)/fuzz/parse/$$(echo $$f | tr / _); done
 	@for f in parse image; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
 	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \
 	    ls crash-* 2>/dev/null && exit 1 || true; done

@@ -17,7 +17,10 @@ struct arena {
     void (*oom)(void *);
     void *oom_user;
 };
-enum { CHUNK_SIZE = 1 << 16, ALIGNMENT = 16, HEADER = (sizeof(struct chunk) + 15) / 16 * 16 };
+#ifndef ARENA_CHUNK // the out-of-memory test makes it small, so that nearly every allocation can fail
+#define ARENA_CHUNK (1 << 16)
+#endif
+enum { CHUNK_SIZE = ARENA_CHUNK, ALIGNMENT = 16, HEADER = (sizeof(struct chunk) + 15) / 16 * 16 };
 
 static void *default_alloc(void *user, void *old, size_t size)
 {

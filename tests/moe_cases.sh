@@ -16,7 +16,7 @@ done < tests/moe_cases.tsv
 for how in y-zero y-token y-scale y-column y-truncate h-zero h-swap h-scale h-hole d-zero d-swap d-scale ids weights counts \
     slot_row row_token tiles repeat guard input; do
     n=$((n + 1))
-    "$moerun" verify "$@" --tokens=33 --mutate=$how > "$log" 2>&1
+    "$moerun" verify "$@" --tokens=33 --repeats=2 --mutate=$how > "$log" 2>&1
     s=$?
     [ $s -eq 1 ] || { bad=$((bad + 1)); echo "damage '$how' was not seen (status $s)"; cat "$log"; }
 done

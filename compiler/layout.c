@@ -248,10 +248,11 @@ static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, i
     for (int i = 0; i < n; i++)
         if (bits[i].home == BIT_REG)
             bits[i].pos = (int8_t)reg++;
-    int w = log2_exact(warps);
-    if (unit << w > a->size)
+    int w = log2_exact(warps), most = log2_exact(a->size / unit);
+    if (a->size < unit)
         return lay_fail(l, l->k->sched.loc.line ? l->k->sched.loc : a->loc,
-                        "axis '%s' has %d positions: fewer than %d warps of %d", a->name, a->size, warps, unit);
+                        "axis '%s' has %d positions, a matrix instruction %d", a->name, a->size, unit);
+    w = w < most ? w : most; // further warps repeat the work
     for (; n < all - w; n++)
         bits[n] = (struct bit){ BIT_REG, (int8_t)reg++ };
     for (int i = 0; i < w; i++)

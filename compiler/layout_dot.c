@@ -90,28 +90,76 @@ static struct op *index_of(struct lay *l, struct block *b, struct axis *a)
     return i;
 }
 
-// The operand as rows x k, with zeros past the end of the contracted axis, written to a buffer of its own.
+// Can the value be computed again in another distribution, here? Loads and arithmetic on them.
+static bool repeatable(const struct op *op)
+{
+    unsigned f = op_infos[op->code].flags;
+    if (!op->type.rank)
+        return true; // scalars are the same in every distribution
+    if (op->code != OP_LOAD && (!(f & F_PURE) || (f & F_SYNC) || op->code == OP_DOT))
+        return false;
+    for (int i = 0; i < op->nargs; i++)
+        if (!repeatable(op->args[i]))
+            return false;
+    return true;
+}
+
+static struct op *repeat(struct lay *l, struct block *b, struct op *op, int dist)
+{
+    if (!op->type.rank)
+        return op;
+    struct op *n = op_new(l->c, l->k, op->code, op->loc);
+    int id = n->id;
+    *n = *op;
+    n->id = id;
+    n->dist = dist;
+    n->name = NULL;
+    for (int i = 0; i < n->nargs; i++)
+        n->args[i] = repeat(l, b, op->args[i], dist);
+    block_push(l->c, b, n);
+    return n;
+}
+
+// v with its axes as rows x k, and with zeros past the end of k unless it is a load, which has them.
+static struct op *rows_by_k(struct lay *l, struct block *b, struct op *v, struct axis *row, struct axis *k)
+{
+    bool mask = !k->exact && v->code != OP_LOAD;
+    struct op *in, *sel;
+    if (v->type.axes[1] == k && !mask)
+        return v;
+    if (mask) {
+        struct op *index = index_of(l, b, k);
+        index->dist = v->dist;
+        in = op_binary(l->c, l->k, b, OP_LT, index, k->hi);
+        in->dist = v->dist;
+    } else {
+        in = op_const_i(l->c, l->k, b, EL_BOOL, 1);
+    }
+    sel = op_new(l->c, l->k, OP_SELECT, v->loc); // whose written type may have its axes in any order
+    sel->args[0] = in;
+    sel->args[1] = v;
+    sel->args[2] = op_const_f(l->c, l->k, b, v->type.elem, 0);
+    sel->nargs = 3;
+    sel->dist = v->dist;
+    sel->type = (struct type){ .elem = v->type.elem, .rank = 2, .axes = { row, k } };
+    block_push(l->c, b, sel);
+    return sel;
+}
+
+// The operand, written to a buffer of its own. What comes from memory is loaded in a distribution made for it.
 static struct buf *stage_operand(struct lay *l, struct block *b, struct op *v, struct axis *k)
 {
     struct axis *row = v->type.axes[0] == k ? v->type.axes[1] : v->type.axes[0];
     struct buf *s = lay_shared(l, b, "stage", v->type.elem, 1, row->size, k->size, v->loc);
-    if (v->type.axes[0] == k || !k->exact) { // a selection, whose type may have its axes in any order
-        struct op *in = k->exact ? op_const_i(l->c, l->k, b, EL_BOOL, 1)
-                                 : op_binary(l->c, l->k, b, OP_LT, index_of(l, b, k), k->hi);
-        struct op *sel = op_new(l->c, l->k, OP_SELECT, v->loc);
-        sel->args[0] = in;
-        sel->args[1] = v;
-        sel->args[2] = op_const_f(l->c, l->k, b, v->type.elem, 0);
-        sel->nargs = 3;
-        sel->type = (struct type){ .elem = v->type.elem, .rank = 2, .axes = { row, k } };
-        block_push(l->c, b, sel);
-        v = sel;
-    }
+    if (v->code == OP_LOAD && repeatable(v))
+        v = repeat(l, b, v, lay_copy_dist(l, v->type.axes[0], v->type.axes[1]));
+    v = rows_by_k(l, b, v, row, k);
     struct op *put = op_new(l->c, l->k, OP_PUT, v->loc);
     put->buf2 = s;
     put->args[0] = lay_int(l, b, 0);
     put->args[1] = v;
     put->nargs = 2;
+    put->dist = v->dist;
     block_push(l->c, b, put);
     return s;
 }

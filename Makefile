@@ -71,7 +71,9 @@ MLIR_A = $(filter-out %Test% %CAPI%,$(wildcard $(LLVM_PREFIX)/lib/libMLIR*.a))
 LLVM_A = $(wildcard $(LLVM_PREFIX)/lib/libLLVM*.a)
 STATIC_OBJ := $(call obj,tools/moec.c $(COMPILER) targets/amdgpu/lld.c $(IMAGE))
 .PHONY: static
-static: $(S)/moec
+static:
+	@tools/deps.sh static
+	@$(MAKE) --no-print-directory $(S)/moec
 	@$(S)/moec --version && ls -l $(S)/moec && xz -6 -k -c $(S)/moec | wc -c | sed 's/$$/ bytes as xz/'
 $(S)/moec: $(STATIC_OBJ)
 	@mkdir -p $(@D)
@@ -83,19 +85,19 @@ $(S)/moec: $(STATIC_OBJ)
 # ---- the two commands of README.md
 .PHONY: run test deps
 deps:
-	@tools/deps.sh build
+	@tools/deps.sh test
+	@tools/get_ptxas.sh $(B)/tools >/dev/null || echo "no ptxas, and none to be had: cubins are not made and not tested"
 run:
 	@tools/deps.sh build
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@tools/run_layer.sh $(B)
-test:
-	@tools/deps.sh test
+test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
 	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-deps check-symbols
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-cli check-deps check-symbols check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
     check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -104,6 +106,8 @@ check-deps:
 	@tools/check_deps.sh
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so
 	@tools/check_symbols.sh $(B)
+check-static: $(S)/moec $(B)/moec
+	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM.
 check-direct:
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
@@ -115,13 +119,13 @@ comma := ,
 sanitized = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MAKE) --no-print-directory \
     B=$(B)/$(1) SANITIZE="-fsanitize=$(2) -fno-omit-frame-pointer" CFLAGS="-O1 -g $(4)" WARN=-w $(3)
 check-san:
-	@$(call sanitized,san,address$(comma)undefined,check)
+	+@$(call sanitized,san,address$(comma)undefined,check)
 check-asan:
-	@$(call sanitized,asan,address,check)
+	+@$(call sanitized,asan,address,check)
 check-ubsan:
-	@$(call sanitized,ubsan,undefined,check)
+	+@$(call sanitized,ubsan,undefined,check)
 check-oom:
-	@$(call sanitized,oom,address,$(B)/oom/tests/test_oom,-DARENA_CHUNK=16) && ASAN_OPTIONS=detect_leaks=0 $(B)/oom/tests/test_oom
+	+@$(call sanitized,oom,address,$(B)/oom/tests/test_oom,-DARENA_CHUNK=16) && ASAN_OPTIONS=detect_leaks=0 $(B)/oom/tests/test_oom
 check-valgrind: $(addprefix $(B)/tests/,$(TESTS))
 	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok" || exit 1; done
 golden-update: $(B)/tests/test_golden

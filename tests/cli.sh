@@ -10,6 +10,7 @@ expect() { # status, text expected in the output (or ''), what, command...
     [ -z "$text" ] || { grep -qF -- "$text" "$t/log"; ok $? "$what: no '$text' in: $(head -c 300 "$t/log")"; }
 }
 M=kernels/moe.dsl
+[ -n "$MOE_PTXAS" ] || command -v ptxas >/dev/null 2>&1 || [ ! -x "$b/tools/ptxas" ] || export MOE_PTXAS="$b/tools/ptxas"
 expect 2 "no input file" "no arguments" $moec
 expect 2 "unknown option" "unknown option" $moec --nonsense $M
 expect 2 "unknown arch 'sm_1'" "unknown arch" $moec --arch=sm_1 -o "$t/x" $M
@@ -88,7 +89,7 @@ for a in gfx942 gfx950; do
         done
     done
 done
-if command -v ptxas >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/ptxas ]; then
+if [ -n "$MOE_PTXAS" ] || command -v ptxas >/dev/null 2>&1 || [ -x /usr/local/cuda/bin/ptxas ]; then
     for a in sm_80 sm_90a sm_100a; do # a spill is a warning on standard error
         expect 0 "" "cubin for $a" $moec --arch=$a --emit=cubin -o "$t/$a.cubin" $M
         grep -qE "spill" "$t/log" && ok 1 "$a: $(grep spill "$t/log" | head -1)"

@@ -1,11 +1,12 @@
 #!/bin/sh
 # Installs what building and testing need and this machine lacks (Debian 12 or later, Ubuntu with LLVM 22 packages).
-# deps.sh [build|test|fuzz]
+# deps.sh [build|test|fuzz|static]
 want=${1:-build}
 pkgs="gcc:gcc make:make libc6-dev:/usr/include/stdio.h llvm-22-dev:/usr/lib/llvm-22/include/llvm-c/Core.h
 libmlir-22-dev:/usr/lib/llvm-22/lib/libMLIRCAPIIR.a lld-22:ld.lld-22 g++:g++"
 [ "$want" = build ] || pkgs="$pkgs libcmocka-dev:/usr/include/cmocka.h llvm-22:llvm-objdump-22 binutils:nm"
 [ "$want" = fuzz ] && pkgs="$pkgs clang-22:clang-22 libclang-rt-22-dev:/usr/lib/llvm-22/lib/clang/22/lib/linux"
+[ "$want" = static ] && pkgs="$pkgs zlib1g-dev:/usr/include/zlib.h libzstd-dev:/usr/include/zstd.h xz-utils:xz"
 missing=
 for p in $pkgs; do
     what=${p#*:}

@@ -6,7 +6,8 @@ pkgs="gcc:gcc make:make libc6-dev:/usr/include/stdio.h llvm-22-dev:/usr/lib/llvm
 libmlir-22-dev:/usr/lib/llvm-22/lib/libMLIRCAPIIR.a lld-22:ld.lld-22 g++:g++"
 [ "$want" = build ] || pkgs="$pkgs libcmocka-dev:/usr/include/cmocka.h llvm-22:llvm-objdump-22 binutils:nm"
 [ "$want" = fuzz ] && pkgs="$pkgs clang-22:clang-22 libclang-rt-22-dev:/usr/lib/llvm-22/lib/clang/22/lib/linux"
-[ "$want" = static ] && pkgs="$pkgs zlib1g-dev:/usr/include/zlib.h libzstd-dev:/usr/include/zstd.h xz-utils:xz"
+[ "$want" = static ] && pkgs="$pkgs zlib1g-dev:/usr/include/zlib.h libzstd-dev:/usr/include/zstd.h
+liblld-22:/usr/lib/llvm-22/lib/liblldELF.a xz-utils:xz"
 missing=
 for p in $pkgs; do
     what=${p#*:}

@@ -4,12 +4,26 @@
 // are never used outside it, so one memo by op is enough.
 #include "emit.h"
 
+#include <stdio.h>
 #include <string.h>
 
 bool em_fail(struct em *m, struct loc at, const char *what)
 {
+    return em_refuse(m, at, "internal: emit: %s", what);
+}
+
+// Something that a layout written by hand may ask for and that cannot be. What follows from it is not reported.
+bool em_refuse(struct em *m, struct loc at, const char *fmt, ...)
+{
+    va_list ap;
+    char text[400];
+    if (m->failed)
+        return false;
     m->failed = true;
-    return error(m->c, at, "internal: emit: %s", what);
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    return error(m->c, at, "%s", text);
 }
 
 int em_threads(const struct em *m)
@@ -256,6 +270,15 @@ static void declare_range(struct em *m, const struct op *op)
     m->hi[op->axis->id] = em_scalar(m, op->args[1]);
 }
 
+// Runs of up to 16 bytes start at multiples of their length only if each slot does.
+static void declare_shared(struct em *m, const struct op *op)
+{
+    const struct buf *b = op->buf;
+    int64_t slot = (int64_t)b->rows * b->cols * elem_bytes[b->elem];
+    if (b->offset % 16 || (b->stages > 1 && slot % 16))
+        em_refuse(m, op->loc, "'%s' has a slot that does not start at a multiple of 16 bytes", b->name);
+}
+
 static void statement(struct em *m, const struct block *b, int at)
 {
     const struct op *op = b->ops.v[at];
@@ -322,6 +345,7 @@ static void statement(struct em *m, const struct block *b, int at)
         grid(m, op);
         break;
     case OP_SHARED:
+        declare_shared(m, op);
         break;
     case OP_ROLE: case OP_ARRIVE: case OP_AWAIT:
         em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch");

@@ -39,6 +39,7 @@ enum { CLAUSES = 4 };
 // ---- emit.c
 void em_block(struct em *m, const struct block *b);
 bool em_fail(struct em *m, struct loc at, const char *what);
+bool em_refuse(struct em *m, struct loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 int em_threads(const struct em *m);
 
 // ---- emit_value.c
@@ -57,6 +58,7 @@ val em_scalar(struct em *m, const struct op *op);
 val em_elem(struct em *m, const struct op *arg, int dist, const struct type *t, const int *idx, enum elem as);
 val em_convert(struct em *m, enum elem from, enum elem to, val x);
 val em_and(struct em *m, val a, val b); // either may be NOVAL
+void em_replicas(const struct em *m, int dist, const struct type *t, unsigned *lane, unsigned *warp); // bits that t does not use
 val em_replica0(struct em *m, int dist, const struct type *t); // this thread holds the first copy; NOVAL: no copies
 void em_value(struct em *m, const struct op *op);
 
@@ -79,6 +81,8 @@ val em_lin_ptr(struct em *m, const struct lin *l, val slot, int row, int col); /
 // ---- emit_axis.c
 void em_reduce(struct em *m, const struct op *op);
 void em_scan(struct em *m, const struct op *op);
+// In all threads, t as it is in the one whose lane and warp numbers have these bits clear.
+void em_from_first(struct em *m, const struct op *op, unsigned lane, unsigned warp, struct tile *t);
 
 // ---- emit_mma.c
 void em_mma_run(struct em *m, const struct block *b, int first); // the mma there and those that can go with it

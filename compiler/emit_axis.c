@@ -46,6 +46,22 @@ static val *masked(struct em *m, const struct op *op, const struct type *t, int 
 
 // ---- scratch: one word a thread and element ----------------------------------------------------------------------
 
+static bool room(const struct em *m, int n)
+{
+    return m->k->scratch >= 0 && m->k->scratch % 4 == 0 && m->k->scratch + 4LL * n * em_threads(m) <= m->k->shared_bytes;
+}
+
+static bool has_scratch(struct em *m, const struct op *op, int n)
+{
+    const struct home *h = dist_home(m->k, op->dist, op->axis);
+    bool across = false;
+    for (int i = 0; h && i < h->nbits; i++)
+        across |= h->bits[i].home == BIT_WARP;
+    return !across || room(m, n) ||
+           em_refuse(m, op->loc, "axis '%s' is spread over warps: '%s' needs %lld bytes of shared memory at @scratch", op->axis->name,
+                     op_infos[op->code].name, 4LL * n * em_threads(m));
+}
+
 static val scratch_at(struct em *m, int e, val thread)
 {
     val off = mb_bin(m->mb, "shl", thread, mb_i32(m->mb, 2));
@@ -108,6 +124,8 @@ void em_reduce(struct em *m, const struct op *op)
     const struct home *h = dist_home(m->k, op->dist, op->axis);
     struct tile *t = &m->ops[op->id];
     int n = em_elems(m, op->dist, from), along = 1 << em_reg_bits(m, op->dist, op->axis);
+    if (!has_scratch(m, op, em_elems(m, op->dist, &op->type)))
+        return;
     val *v = masked(m, op, from, n), *row = NEWN(m->c->arena, val, along);
     t->packed = false;
     t->n = em_elems(m, op->dist, &op->type);
@@ -127,6 +145,23 @@ void em_reduce(struct em *m, const struct op *op)
     }
     if (h)
         across_warps(m, op, h, t);
+}
+
+void em_from_first(struct em *m, const struct op *op, unsigned lane, unsigned warp, struct tile *t)
+{
+    val from = mb_bin(m->mb, "and", m->e.lane, mb_i32(m->mb, ~(int64_t)lane));
+    if (warp && !room(m, t->n)) {
+        em_refuse(m, op->loc, "the value of this '%s' is needed in several warps of the block: that takes %lld bytes of shared memory "
+                              "at @scratch", op_infos[op->code].name, 4LL * t->n * em_threads(m));
+        return;
+    }
+    if (warp)
+        scratch_write(m, t->v, t->n);
+    for (int e = 0; e < t->n && (lane || warp); e++)
+        t->v[e] = warp ? mb_load(m->mb, em_type(m, op->type.elem), scratch_at(m, e, other_thread(m, (int)lane, 0, (int)warp, 0)), 4)
+                       : m->t->shuffle(&m->e, t->v[e], from);
+    if (warp)
+        m->t->barrier(&m->e);
 }
 
 // ---- prefix sums -------------------------------------------------------------------------------------------------
@@ -212,6 +247,8 @@ void em_scan(struct em *m, const struct op *op)
 {
     const struct home *h = dist_home(m->k, op->dist, op->axis);
     struct tile *t = &m->ops[op->id];
+    if (!has_scratch(m, op, em_elems(m, op->dist, &op->type)))
+        return;
     t->packed = false;
     t->n = em_elems(m, op->dist, &op->type);
     t->v = masked(m, op, &op->type, t->n);

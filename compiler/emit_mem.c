@@ -16,7 +16,7 @@ struct index { // one index of an access
 struct access {
     const struct op *op;
     const struct buf *buf;
-    int dist, rank;
+    int dist, rank, first; // args[first]: the first index
     struct type space; // the positions of the access: union of the indices' axes
     struct index index[RANK_MAX];
     val stride[RANK_MAX]; // i64, bytes
@@ -135,6 +135,9 @@ static int run_length(const struct em *m, const struct access *x)
     int n = 1, bits = 0;
     if (!h || last->gather || x->space.axes[x->space.rank - 1] != last->axis)
         return 1;
+    for (int i = 0; i < x->rank - 1; i++) // x[k, k]: the elements of a run would lie in different rows
+        if (type_has_axis(&x->op->args[x->first + i]->type, last->axis))
+            return 1;
     while (bits < h->nbits && h->bits[bits].home == BIT_REG && h->bits[bits].pos == bits)
         bits++;
     for (n = 1 << bits; n * x->bytes > 16; n /= 2)
@@ -158,12 +161,14 @@ static val to64(struct em *m, val v)
     return mb_un(m->mb, "sext", v, m->ty->i64);
 }
 
-static void open_access(struct em *m, const struct op *op, struct op *const *args, int dist, struct access *x)
+static void open_access(struct em *m, const struct op *op, int first, int dist, struct access *x)
 {
     struct mb *b = m->mb;
+    struct op *const *args = op->args + first;
     val stride = NOVAL;
     memset(x, 0, sizeof *x);
     x->op = op;
+    x->first = first;
     x->buf = op->buf;
     x->dist = dist;
     x->rank = op->buf->rank;
@@ -242,7 +247,7 @@ void em_load(struct em *m, const struct op *op)
 {
     struct access x;
     struct tile *t = &m->ops[op->id];
-    open_access(m, op, op->args, op->dist, &x);
+    open_access(m, op, 0, op->dist, &x);
     t->packed = false;
     t->n = em_elems(m, op->dist, &op->type);
     t->v = NEWN(m->c->arena, val, t->n);
@@ -252,6 +257,8 @@ void em_load(struct em *m, const struct op *op)
         struct gaddr g = address(m, &x, idx);
         m->t->gload(&m->e, &g, em_type(m, x.buf->elem), x.bytes, x.run, t->v + e);
     }
+    if (!op->type.rank && x.bytes == 4 && m->t->uniform) // addresses and conditions made from it stay scalar
+        t->v[0] = m->t->uniform(&m->e, t->v[0]);
 }
 
 static val stored(struct em *m, const struct access *x, const struct op *value, const int *idx)
@@ -264,7 +271,7 @@ void em_store(struct em *m, const struct op *op)
     struct access x;
     const struct op *value = op->args[op->nargs - 1];
     val v[16];
-    open_access(m, op, op->args, op->dist, &x);
+    open_access(m, op, 0, op->dist, &x);
     x.replica = em_replica0(m, x.dist, &x.space);
     int n = em_elems(m, x.dist, &x.space);
     for (int e = 0; e < n; e += x.run) {
@@ -279,11 +286,29 @@ void em_store(struct em *m, const struct op *op)
     }
 }
 
+static bool is_other_use(void *user, struct op *op)
+{
+    const struct op *x = user;
+    for (int i = 0; i < op->nargs; i++)
+        if (op->args[i] == x)
+            return false;
+    return true;
+}
+
+// One copy of a replicated tile made the access: the other lanes get its result from it.
+static void share_result(struct em *m, const struct op *op, const struct access *x, struct tile *t)
+{
+    unsigned lane, warp;
+    em_replicas(m, x->dist, &x->space, &lane, &warp);
+    if (!walk(m->k->body, is_other_use, (void *)(uintptr_t)op)) // stopped: somebody uses it
+        em_from_first(m, op, lane, warp, t);
+}
+
 void em_atomic(struct em *m, const struct op *op)
 {
     struct access x;
     struct tile *t = &m->ops[op->id];
-    open_access(m, op, op->args, op->dist, &x);
+    open_access(m, op, 0, op->dist, &x);
     x.replica = em_replica0(m, x.dist, &x.space);
     t->packed = false;
     t->n = em_elems(m, x.dist, &x.space);
@@ -294,6 +319,7 @@ void em_atomic(struct em *m, const struct op *op)
         struct gaddr g = address(m, &x, idx);
         t->v[e] = m->t->atomic_add(&m->e, &g, em_type(m, x.buf->elem), stored(m, &x, op->args[op->nargs - 1], idx));
     }
+    share_result(m, op, &x, t);
 }
 
 // ---- shared memory -----------------------------------------------------------------------------------------------
@@ -389,7 +415,7 @@ void em_copy(struct em *m, const struct op *op)
 {
     struct access x;
     struct mb_if s;
-    open_access(m, op, op->args + 1, op->dist, &x);
+    open_access(m, op, 1, op->dist, &x);
     val mine = em_replica0(m, x.dist, &x.space); // a tile smaller than the block: the other threads copy nothing
     if (val_null(mine)) {
         copy_runs(m, op, &x);

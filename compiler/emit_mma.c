@@ -79,6 +79,57 @@ struct tile em_unpack(struct em *m, const struct type *t, struct tile x)
     return out;
 }
 
+// ---- what a layout must be for the instruction -------------------------------------------------------------------
+
+static int log2_of(int v)
+{
+    int n = 0;
+    while (1 << n < v)
+        n++;
+    return n;
+}
+
+// The axis has the instruction's bits lowest, then registers up to the rows of a fetch, then registers and warps.
+static bool axis_fits(struct em *m, const struct op *op, const struct axis *a, const char *map, int fetch_rows)
+{
+    struct bit b[BITS_MAX];
+    const struct home *h = dist_home(m->k, 0, a);
+    int n = bits_parse(map, b, BITS_MAX), reg = 0;
+    bool fits = h && h->nbits >= n && h->nbits >= log2_of(fetch_rows);
+    for (int i = 0; fits && i < h->nbits; i++) {
+        if (i < n)
+            fits = h->bits[i].home == b[i].home && h->bits[i].pos == (b[i].home == BIT_REG ? reg : b[i].pos);
+        else if (1 << i < fetch_rows)
+            fits = h->bits[i].home == BIT_REG && h->bits[i].pos == reg;
+        else
+            fits = h->bits[i].home != BIT_LANE;
+        reg += h->bits[i].home == BIT_REG;
+    }
+    return fits || em_refuse(m, op->loc, "the matrix instruction '%s' needs axis '%s' in layout 'main' as { %s }, then registers up "
+                             "to %d positions, then registers and warps", m->e.arch->mmas[m->k->sched.mma].name, a->name, map,
+                             fetch_rows);
+}
+
+static bool op_fits(struct em *m, const struct op *op)
+{
+    const struct op *acc = op->args[0];
+    if (m->k->sched.mma < 0)
+        return em_refuse(m, op->loc, "a matrix product needs a matrix instruction (@mma)");
+    const struct mma *i = &m->e.arch->mmas[m->k->sched.mma];
+    bool order = !acc->type.rank || (acc->dist == 0 && type_equal(&acc->type, &op->type));
+    if (op->dist || op->type.rank != 2 || !order)
+        return em_refuse(m, op->loc, "a matrix product and what it adds to are in layout 'main', with the same axes in the same order");
+    if (op->buf->elem != i->in || op->buf2->elem != i->in)
+        return em_refuse(m, op->loc, "the matrix instruction '%s' takes operands of %s", i->name, elem_names[i->in]);
+    if (op->buf->cols % i->a.fetch_k || op->buf2->cols % i->b.fetch_k)
+        return em_refuse(m, op->loc, "the matrix instruction '%s' takes multiples of %d columns, not %d", i->name, i->a.fetch_k,
+                         op->buf->cols);
+    if (m->k->sched.swap || i->kind != MMA_WARP)
+        return em_fail(m, op->loc, "matrix instructions of this kind are not emitted");
+    return axis_fits(m, op, op->type.axes[0], i->d.row, i->a.fetch_rows) &&
+           axis_fits(m, op, op->type.axes[1], i->d.col, i->b.fetch_rows);
+}
+
 // ---- fragments ---------------------------------------------------------------------------------------------------
 
 struct operand { // one side of an mma: where this lane's runs start, and what one fetch covers
@@ -91,14 +142,6 @@ struct operand { // one side of an mma: where this lane's runs start, and what o
     int blocks;           // fetches along the rows of this warp
     val *frag;            // [block * rows * ks]: of the current k step
 };
-
-static int log2_of(int v)
-{
-    int n = 0;
-    while (1 << n < v)
-        n++;
-    return n;
-}
 
 // The value whose bits come from the lane as the map says: "l2 l3 -" ...
 static val lane_bits(struct em *m, const char *map, int64_t *possible)
@@ -257,6 +300,8 @@ void em_mma_run(struct em *m, const struct block *b, int first)
     struct product p[TOGETHER];
     const struct op *f = b->ops.v[first];
     int n = 1;
+    if (!op_fits(m, f))
+        return;
     open_product(m, &p[0], f);
     for (int i = first + 1; i < b->ops.n && n < TOGETHER; i++) {
         const struct op *op = b->ops.v[i];
@@ -268,7 +313,7 @@ void em_mma_run(struct em *m, const struct block *b, int first)
             continue;
         }
         if (op->code != OP_MMA || op->buf != f->buf || op->args[1] != f->args[1] || op->type.axes[0] != f->type.axes[0] ||
-            !m->ops[op->args[0]->id].v || !m->ops[op->args[2]->id].v)
+            !m->ops[op->args[0]->id].v || !m->ops[op->args[2]->id].v || !op_fits(m, op))
             break;
         open_product(m, &p[n++], op);
     }

@@ -145,18 +145,25 @@ val em_and(struct em *m, val a, val b)
     return mb_bin(m->mb, "and", a, b);
 }
 
-val em_replica0(struct em *m, int dist, const struct type *t)
+void em_replicas(const struct em *m, int dist, const struct type *t, unsigned *lane, unsigned *warp)
 {
-    struct mb *b = m->mb;
-    unsigned lane = (unsigned)m->e.arch->lanes - 1, warp = (unsigned)(em_threads(m) / m->e.arch->lanes) - 1;
+    *lane = (unsigned)m->e.arch->lanes - 1;
+    *warp = (unsigned)(em_threads(m) / m->e.arch->lanes) - 1;
     for (int i = 0; i < t->rank; i++) {
         const struct home *h = dist_home(m->k, dist, t->axes[i]);
         for (int j = 0; h && j < h->nbits; j++)
             if (h->bits[j].home == BIT_LANE)
-                lane &= ~(1u << h->bits[j].pos);
+                *lane &= ~(1u << h->bits[j].pos);
             else if (h->bits[j].home == BIT_WARP)
-                warp &= ~(1u << h->bits[j].pos);
+                *warp &= ~(1u << h->bits[j].pos);
     }
+}
+
+val em_replica0(struct em *m, int dist, const struct type *t)
+{
+    struct mb *b = m->mb;
+    unsigned lane, warp;
+    em_replicas(m, dist, t, &lane, &warp);
     val p = NOVAL, zero = mb_i32(b, 0);
     if (lane)
         p = mb_icmp(b, IC_EQ, mb_bin(b, "and", m->e.lane, mb_i32(b, lane)), zero);
@@ -166,6 +173,15 @@ val em_replica0(struct em *m, int dist, const struct type *t)
 }
 
 // ---- conversions -------------------------------------------------------------------------------------------------
+
+// bf16 to f32 is a shift, and is written as one: from `f16(f32(b) * 0.5)` with an fpext, LLVM's instcombine makes a product
+// in f16 because f16 has more fraction bits than bf16, and forgets that it has a smaller range.
+static val widen_bf16(struct em *m, val x)
+{
+    struct mb *b = m->mb;
+    val bits = mb_un(b, "zext", mb_un(b, "bitcast", x, m->ty->i16), m->ty->i32);
+    return mb_un(b, "bitcast", mb_bin(b, "shl", bits, mb_i32(b, 16)), m->ty->f32);
+}
 
 val em_convert(struct em *m, enum elem from, enum elem to, val x)
 {
@@ -190,6 +206,8 @@ val em_convert(struct em *m, enum elem from, enum elem to, val x)
     }
     if (from != EL_F32 && to != EL_F32)
         return em_convert(m, EL_F32, to, em_convert(m, from, EL_F32, x));
+    if (from == EL_BF16)
+        return widen_bf16(m, x);
     return m->t->convert(&m->e, from, to, x);
 }
 
@@ -206,10 +224,27 @@ val em_scalar(struct em *m, const struct op *op)
     return em_tile(m, op).v[0];
 }
 
+// Values never move between distributions by themselves: a use in another one reads the same registers.
+static bool same_homes(struct em *m, const struct op *arg, int dist)
+{
+    for (int i = 0; i < arg->type.rank && arg->dist != dist; i++) {
+        const struct home *a = dist_home(m->k, arg->dist, arg->type.axes[i]), *b = dist_home(m->k, dist, arg->type.axes[i]);
+        bool same = a && b && a->nbits == b->nbits;
+        for (int j = 0; same && j < a->nbits; j++)
+            same = a->bits[j].home == b->bits[j].home && a->bits[j].pos == b->bits[j].pos;
+        if (!same)
+            return em_refuse(m, arg->loc, "axis '%s' of a value in layout '%s' is used where layout '%s' has it elsewhere",
+                             arg->type.axes[i]->name, m->k->dists.v[arg->dist].name, m->k->dists.v[dist].name);
+    }
+    return true;
+}
+
 // Element (idx of t's axes) of the operand, broadcast along the axes it lacks, as element type `as`.
 val em_elem(struct em *m, const struct op *arg, int dist, const struct type *t, const int *idx, enum elem as)
 {
     struct tile x = em_tile(m, arg);
+    if (!same_homes(m, arg, dist))
+        return mb_poison(m->mb, em_type(m, as));
     int e = arg->type.rank ? em_join(m, dist, &arg->type, t, idx) : 0;
     return em_convert(m, arg->type.elem, as, x.v[e]);
 }

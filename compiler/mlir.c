@@ -198,7 +198,7 @@ static uint32_t hash_text(const char *s)
     return h;
 }
 
-// The place of the text in the table: found, or free (text NULL). The tables are far larger than what is used.
+// The place of the text in the table: found, or free (text NULL). NULL: the table is full; such texts are parsed each time.
 static struct memo *memo_at(struct memo *table, const char *text)
 {
     for (uint32_t i = hash_text(text), n = 0; n < TABLE; i++, n++) {
@@ -206,31 +206,40 @@ static struct memo *memo_at(struct memo *table, const char *text)
         if (!e->text || !strcmp(e->text, text))
             return e;
     }
-    abort();
+    return NULL;
+}
+
+static const void *parse_type(struct mb *m, const char *text)
+{
+    return mlirTypeParseGet(m->ctx, str(text)).ptr;
+}
+
+static const void *parse_attribute(struct mb *m, const char *text)
+{
+    return mlirAttributeParseGet(m->ctx, str(text)).ptr;
+}
+
+static const void *parsed(struct mb *m, struct memo *table, const char *text, const void *(*parse)(struct mb *, const char *))
+{
+    struct memo *e = memo_at(table, text);
+    if (e && e->text)
+        return e->p;
+    const void *p = parse(m, text);
+    assert(p); // the compiler's own text: a fault of emit or of a target
+    char *own = e ? strdup(text) : NULL;
+    if (own)
+        *e = (struct memo){ own, p };
+    return p;
 }
 
 mty mb_parse_type(struct mb *m, const char *text)
 {
-    struct memo *e = memo_at(m->types, text);
-    if (!e->text) {
-        e->text = strdup(text);
-        e->p = mlirTypeParseGet(m->ctx, str(text)).ptr;
-        assert(e->p);
-    }
-    return (mty){ e->p };
+    return (mty){ parsed(m, m->types, text, parse_type) };
 }
 
 static MlirAttribute attribute(struct mb *m, const char *text)
 {
-    struct memo *e = memo_at(m->attrs, text);
-    if (!e->text) {
-        e->text = strdup(text);
-        e->p = mlirAttributeParseGet(m->ctx, str(text)).ptr;
-        if (!e->p)
-            fprintf(stderr, "moec: internal: bad MLIR attribute: %s\n", text);
-        assert(e->p);
-    }
-    return (MlirAttribute){ e->p };
+    return (MlirAttribute){ parsed(m, m->attrs, text, parse_attribute) };
 }
 
 const struct mb_types *mb_types(struct mb *m)
@@ -288,13 +297,21 @@ static MlirOperation append(struct mb *m, MlirOperationState *st)
     return op;
 }
 
+enum { FEW = 32 };
+
+// The operands in MLIR's form: in `few`, or in the arena (a loop may carry thousands of values).
+static MlirValue *operands(struct mb *m, int n, const val *args, MlirValue *few)
+{
+    MlirValue *v = n <= FEW ? few : arena_alloc(m->c->arena, sizeof *v * (size_t)n);
+    for (int i = 0; i < n; i++)
+        v[i] = V(args[i]);
+    return v;
+}
+
 static MlirOperation make(struct mb *m, const char *name, mty result, int n, const val *args, const char *attrs)
 {
     MlirOperationState st = mlirOperationStateGet(str(name), m->loc);
-    MlirValue v[512];
-    assert(n <= 512);
-    for (int i = 0; i < n; i++)
-        v[i] = V(args[i]);
+    MlirValue few[FEW], *v = operands(m, n, args, few);
     if (result.p) {
         MlirType t = T(result);
         mlirOperationStateAddResults(&st, 1, &t);
@@ -495,7 +512,7 @@ val mb_icmp(struct mb *m, enum icmp p, val a, val b)
 {
     int64_t x, y;
     if (mb_const_int(m, a, &x) && mb_const_int(m, b, &y)) {
-        uint32_t ux = (uint32_t)x, uy = (uint32_t)y;
+        uint64_t ux = (uint64_t)x, uy = (uint64_t)y; // sign-extended, which keeps the unsigned order too
         const bool r[] = { x == y, x != y, x < y, x <= y, x > y, x >= y, ux < uy, ux <= uy, ux > uy, ux >= uy };
         return mb_i1(m, r[p]);
     }
@@ -585,10 +602,7 @@ val mb_vinsert(struct mb *m, val vec, val v, int i)
 val mb_asm(struct mb *m, const char *code, const char *constraints, mty result, int n, const val *args)
 {
     MlirOperationState st = mlirOperationStateGet(str("llvm.inline_asm"), m->loc);
-    MlirValue v[512];
-    assert(n <= 512);
-    for (int i = 0; i < n; i++)
-        v[i] = V(args[i]);
+    MlirValue few[FEW], *v = operands(m, n, args, few);
     MlirNamedAttribute a[] = { named(m, "asm_string", mlirStringAttrGet(m->ctx, str(code))),
                                named(m, "constraints", mlirStringAttrGet(m->ctx, str(constraints))),
                                named(m, "has_side_effects", mlirUnitAttrGet(m->ctx)),

@@ -12,10 +12,10 @@ enum {
     L2_BYTES_NS = 40,         // L2 to one multiprocessor, bytes a ns when all of them ask
     FIXED_NS = 2200,          // start, ring fill, epilogue of a block
     SYNC_NS = 60,             // wait and barrier of one trip
-    LATENCY_BYTES = 40 << 10, // bytes a multiprocessor must have in flight to reach memory bandwidth
+    LATENCY_BYTES = 64 << 10, // bytes a multiprocessor must have in flight to reach memory bandwidth
     K_TYPICAL = 2048,         // extent of k when unknown
-    N_TYPICAL = 2048,         // extent of n when unknown
-    FEW_TILES = 8,            // row tiles of a call with few rows: what spreads the weights over the device
+    N_TYPICAL = 4096,         // extent of n when unknown
+    FEW_TILES = 2,            // row tiles of a call with the fewest rows: what spreads the weights over the device
     TILE_MAX = 1024,          // largest tile that may be asked for
     SMALL_TILE = 4096,        // elements below which a block may have fewer than 4 warps
     REGS_OTHER = 72,          // registers beside accumulators and fragments: addresses, masks, counters
@@ -59,8 +59,8 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
     u->blocks = (int)(a->shared_sm / (u->shared + 1024));
     if (u->regs * u->threads * u->blocks > a->regs)
         u->blocks = a->regs / (u->regs * u->threads);
-    if (u->blocks > 4)
-        u->blocks = 4;
+    if (u->blocks > 8)
+        u->blocks = 8;
 }
 
 static bool fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
@@ -94,7 +94,15 @@ static double trip_ns(const struct arch *a, const struct dot_shape *s, const str
         sum += ns[i];
         most = ns[i] > most ? ns[i] : most;
     }
-    return most + (sum - most) / 5;
+    double ns_trip = most + (sum - most) / 5;
+    return warps * u->blocks < 4 ? ns_trip * 4 / (warps * u->blocks) : ns_trip; // too few warps to issue the copies
+}
+
+// A ring that is less deep than usual stalls at times; a deeper one only takes memory.
+static double depth_factor(const struct arch *a, const struct tile_choice *t)
+{
+    int usual = a->copy == COPY_REG ? 2 : 4;
+    return t->stages < usual ? 1 + 0.02 * (usual - t->stages) : 1 + 0.002 * (t->stages - usual);
 }
 
 static double cost(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
@@ -105,15 +113,17 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
     int64_t extent = s->k->max_extent > 0 && s->k->max_extent < 32768 ? s->k->max_extent : K_TYPICAL;
     int64_t n = s->n->max_extent > 0 && s->n->max_extent < 65536 ? s->n->max_extent : N_TYPICAL;
     double trips = (double)((extent + t->bk - 1) / t->bk);
-    double ns = trips * (trip_ns(a, s, t, &u) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
     // Ragged n: the last tile's unused columns are not useful work.
     int64_t cols = (n + t->bn - 1) / t->bn;
     double useful = (double)n / (double)(cols * t->bn);
-    if (t->bm <= 16) { // the last wave of blocks leaves multiprocessors idle
+    if (t->bm <= 16) { // few blocks: not every multiprocessor gets as many as it could hold, and the last wave is not full
+        int64_t each = (FEW_TILES * cols + a->processors - 1) / a->processors;
+        u.blocks = each < u.blocks ? (int)each : u.blocks;
         double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
-        useful *= waves / (double)(int64_t)(waves + 0.9999);
+        useful *= waves / (waves + 0.5); // half a wave is lost on average
     }
-    return ns / (flops * trips * useful) * 1e6;
+    double ns = trips * (trip_ns(a, s, t, &u) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
+    return ns / (flops * trips * useful) * 1e6 * depth_factor(a, t);
 }
 
 static bool wanted(int want, int v)
@@ -162,13 +172,14 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
                             !wanted(want->wm, t.wm) || !wanted(want->wn, t.wn))
                             continue;
                         int warps = t.wm * t.wn;
-                        if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8 && t.bm * t.bn >= SMALL_TILE)
+                        if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8 &&
+                            t.bm * t.bn * s->dots >= SMALL_TILE)
                             continue;
                         if ((want->bm <= 0 && t.bm > 256) || (want->bn <= 0 && t.bn > 256))
                             continue;
                         if (want->bn <= 0 && (t.bn < 32 || (t.bn > n_all && t.bn > 32)))
                             continue;
-                        if (want->bk <= 0 && (t.bk < 32 || t.bk > 64 || (t.bk > k_all && t.bk > 32)))
+                        if (want->bk <= 0 && (t.bk < 32 || t.bk > (t.bm <= 16 ? 128 : 64) || (t.bk > k_all && t.bk > 32)))
                             continue;
                         try_stages(a, s, want, t, &best);
                     }

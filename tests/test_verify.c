@@ -23,7 +23,7 @@ static const struct change changes[] = {
     { "sm_90a", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l3 l4 r0 r1 r3 w0", "numbered", 0 },
     { "sm_90a", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l2 l4 r0 r1 r2 w0", "share a place", 0 },
     { "sm_90a", "gate_up", "r128", "cols: r0 l0 l1 r1 r2 w1 w2", "cols: r0 l0 l1 r1 r2 w1 w4", "lacks", 0 },
-    { "gfx942", "gate_up", "r16", "            barrier()\n", "", "before a barrier", 0 },
+    { "gfx950", "gate_up", "r16", "            barrier()\n", "", "before a barrier", 0 },
     { "gfx942", "down", "r128", "            barrier()\n", "", "may still read", 0 },
     { "gfx942", "down", "r128", "            barrier()\n", "", "before a barrier", 1 },
 };

@@ -105,13 +105,19 @@ static double depth_factor(const struct arch *a, const struct tile_choice *t)
     return t->stages < usual ? 1 + 0.02 * (usual - t->stages) : 1 + 0.002 * (t->stages - usual);
 }
 
+// The extent if it is known exactly; a mere bound says nothing about what calls will look like.
+static int64_t extent_of(const struct axis *a, int64_t typical)
+{
+    bool known = a->lo && a->hi && a->lo->code == OP_CONST && a->hi->code == OP_CONST && a->hi->ival > a->lo->ival;
+    return known ? a->hi->ival - a->lo->ival : typical;
+}
+
 static double cost(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
 {
     struct use u;
     resources(a, s, t, &u);
     double flops = 2.0 * t->bm * t->bn * s->dots * t->bk;
-    int64_t extent = s->k->max_extent > 0 && s->k->max_extent < 32768 ? s->k->max_extent : K_TYPICAL;
-    int64_t n = s->n->max_extent > 0 && s->n->max_extent < 65536 ? s->n->max_extent : N_TYPICAL;
+    int64_t extent = extent_of(s->k, K_TYPICAL), n = extent_of(s->n, N_TYPICAL);
     double trips = (double)((extent + t->bk - 1) / t->bk);
     // Ragged n: the last tile's unused columns are not useful work.
     int64_t cols = (n + t->bn - 1) / t->bn;

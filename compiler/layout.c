@@ -336,7 +336,11 @@ static bool main_homes(struct lay *l)
     m.reduced = NEWN(l->c->arena, bool, m.n + 1);
     m.vector = NEWN(l->c->arena, int, m.n + 1);
     walk(k->body, look, &m);
-    if (!walk(k->body, place_mma, l) || l->failed)
+    for (int i = 0; i < k->axes.n; i++)
+        if (m.used[i] && log2_exact(k->axes.v[i]->size) > BITS_MAX)
+            lay_fail(l, k->axes.v[i]->loc, "axis '%s' has %d positions in one tile, at most %d fit; loop over tiles of it",
+                     k->axes.v[i]->name, k->axes.v[i]->size, 1 << BITS_MAX);
+    if (l->failed || !walk(k->body, place_mma, l) || l->failed)
         return false;
     for (int pass = 0; pass < 2; pass++) // contiguous axes choose their lanes first
         for (int i = 0; i < k->axes.n; i++)
@@ -395,6 +399,24 @@ static void place_scratch(struct lay *l)
     l->k->shared_bytes = l->shared + size;
 }
 
+enum { ELEMENTS_MAX = 1024 }; // of one tile in one thread: far more than it has registers
+
+static bool too_large(void *user, struct op *op)
+{
+    struct lay *l = user;
+    const struct type *t = op->code == OP_VAR ? &op->var->type : &op->type;
+    int dist = op->code == OP_VAR ? op->var->dist : op->dist, bits = 0;
+    for (int i = 0; i < t->rank; i++) {
+        const struct home *h = dist_home(l->k, dist, t->axes[i]);
+        for (int j = 0; h && j < h->nbits; j++)
+            bits += h->bits[j].home == BIT_REG;
+    }
+    if (1LL << bits <= ELEMENTS_MAX)
+        return true;
+    return lay_fail(l, op->loc, "a tile %s of %lld elements is %lld a thread, at most %d fit; loop over smaller tiles",
+                    type_text(l->c, t), (long long)type_elems(t), 1LL << bits, ELEMENTS_MAX);
+}
+
 bool layout(struct ctx *c, struct kernel *k)
 {
     struct lay l = { .c = c, .k = k, .lanes = c->arch->lanes };
@@ -407,7 +429,7 @@ bool layout(struct ctx *c, struct kernel *k)
     lay_dead(&l);
     flatten_all(&l);
     lay_dead(&l);
-    if (!main_homes(&l))
+    if (!main_homes(&l) || !walk(k->body, too_large, &l))
         return false;
     trim_warps(&l);
     place_scratch(&l);

@@ -456,6 +456,10 @@ static void check_parallel(struct checker *s, const struct node *n)
         error(s->c, n->loc, "'parallel' must be the outermost statement");
     }
     s->grid = op;
+    if (nc > CLAUSES_MAX) {
+        error(s->c, n->kids[CLAUSES_MAX]->loc, "'parallel' takes at most %d axes, found %d", CLAUSES_MAX, nc);
+        return;
+    }
     op->clauses = NEWN(s->c->arena, struct clause, nc);
     op->nclauses = nc;
     for (int i = 0; i < nc; i++) {

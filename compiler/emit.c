@@ -1,7 +1,8 @@
 // Laid-out tile IR -> one function of the MLIR module, in the dialects llvm and scf and what the target's hooks add.
 //
 // Variables become loop-carried values: a region that sets a variable carries it in and out. Values made inside a region
-// are never used outside it, so one memo by op is enough.
+// are never used outside it, so one memo by op is enough;
+// what is made late (masks, elements of packed tiles) is forgotten at the end of the region (em_leave).
 #include "emit.h"
 
 #include <stdio.h>
@@ -122,13 +123,24 @@ static bool note_acc(void *user, struct op *op)
     return true;
 }
 
+struct scope em_enter(const struct em *m)
+{
+    return (struct scope){ m->cache.n, m->unpacked.n };
+}
+
+void em_leave(struct em *m, struct scope s)
+{
+    m->cache.n = s.cache;
+    m->unpacked.n = s.unpacked;
+}
+
 // ---- control flow ------------------------------------------------------------------------------------------------
 
 static void loop(struct em *m, const struct op *op, val step)
 {
     struct carried c = carried_by(m, op->body, NULL);
     struct mb_for f;
-    int kept = m->cache.n;
+    struct scope outer = em_enter(m);
     mb_for_begin(m->mb, &f, em_scalar(m, op->args[0]), em_scalar(m, op->args[1]), step, carried_values(m, &c), gather_vars(m, &c));
     scatter_vars(m, &c, f.args);
     if (op->code == OP_FOR) {
@@ -140,7 +152,7 @@ static void loop(struct em *m, const struct op *op, val step)
     em_block(m, op->body);
     mb_for_end(m->mb, &f, gather_vars(m, &c));
     scatter_vars(m, &c, f.results);
-    m->cache.n = kept;
+    em_leave(m, outer);
 }
 
 static void branch(struct em *m, const struct op *op)
@@ -148,7 +160,8 @@ static void branch(struct em *m, const struct op *op)
     struct carried c = carried_by(m, op->body, op->other);
     struct mb_if s;
     val *before = gather_vars(m, &c);
-    int kept = m->cache.n, n = carried_values(m, &c);
+    struct scope outer = em_enter(m);
+    int n = carried_values(m, &c);
     mty *types = NEWN(m->c->arena, mty, n + 1);
     for (int i = 0; i < n; i++)
         types[i] = mb_type_of(before[i]);
@@ -156,12 +169,12 @@ static void branch(struct em *m, const struct op *op)
     em_block(m, op->body);
     mb_if_else(m->mb, &s, gather_vars(m, &c));
     scatter_vars(m, &c, before);
-    m->cache.n = kept;
+    em_leave(m, outer);
     if (op->other)
         em_block(m, op->other);
     mb_if_end(m->mb, &s, gather_vars(m, &c));
     scatter_vars(m, &c, s.results);
-    m->cache.n = kept;
+    em_leave(m, outer);
 }
 
 // ---- the grid ----------------------------------------------------------------------------------------------------
@@ -243,7 +256,8 @@ static void grid(struct em *m, const struct op *op)
     for (int i = 0; i < op->nclauses; i++) {
         const struct clause *c = &op->clauses[i];
         if (c->kind == CL_MAP) {
-            rows = open_map(m, op, i, at[i]);
+            val n = open_map(m, op, i, at[i]); // with several lists: nothing to do if one entry is empty
+            rows = val_null(rows) ? n : mb_select(m->mb, mb_icmp(m->mb, IC_SLT, n, rows), n, rows);
         } else if (c->kind == CL_EACH) {
             m->counter[op->id * CLAUSES + i] = mb_bin(m->mb, "add", em_scalar(m, c->lo), at[i]);
         } else {

@@ -16,6 +16,10 @@ struct cached { // a value made earlier in an enclosing scope
     int b, c;
     val v;
 };
+struct unpacked { // the elements of a packed tile, by its array
+    const val *packed;
+    struct tile t;
+};
 struct em {
     struct emit e;
     struct ctx *c;
@@ -32,11 +36,17 @@ struct em {
     val *bytes;          // by buf id, i64
     val *base;           // by buf id, llvm.ptr<1>
     VEC(struct cached) cache;
+    VEC(struct unpacked) unpacked;
     bool failed;
 };
-enum { CLAUSES = 4 };
+struct scope { // what was made when a region was entered; what is made inside is forgotten behind it
+    int cache, unpacked;
+};
+enum { CLAUSES = CLAUSES_MAX };
 
 // ---- emit.c
+struct scope em_enter(const struct em *m);
+void em_leave(struct em *m, struct scope s);
 void em_block(struct em *m, const struct block *b);
 bool em_fail(struct em *m, struct loc at, const char *what);
 bool em_refuse(struct em *m, struct loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

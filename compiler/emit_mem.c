@@ -421,12 +421,12 @@ void em_copy(struct em *m, const struct op *op)
         copy_runs(m, op, &x);
         return;
     }
-    int kept = m->cache.n;
+    struct scope outer = em_enter(m);
     mb_if_begin(m->mb, &s, mine, 0, NULL);
     copy_runs(m, op, &x);
     mb_if_else(m->mb, &s, NULL);
     mb_if_end(m->mb, &s, NULL);
-    m->cache.n = kept;
+    em_leave(m, outer);
 }
 
 // The longest run of columns in consecutive register elements, at most 16 bytes.

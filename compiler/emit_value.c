@@ -213,10 +213,15 @@ val em_convert(struct em *m, enum elem from, enum elem to, val x)
 
 struct tile em_tile(struct em *m, const struct op *op)
 {
-    struct tile *t = &m->ops[op->id];
-    if (t->packed)
-        *t = em_unpack(m, &op->type, *t);
-    return *t;
+    struct tile t = m->ops[op->id];
+    if (!t.packed)
+        return t;
+    for (int i = m->unpacked.n - 1; i >= 0; i--)
+        if (m->unpacked.v[i].packed == t.v)
+            return m->unpacked.v[i].t;
+    struct unpacked u = { t.v, em_unpack(m, &op->type, t) };
+    VEC_PUSH(m->c->arena, &m->unpacked, u);
+    return u.t;
 }
 
 val em_scalar(struct em *m, const struct op *op)

@@ -345,7 +345,7 @@ static void loop(struct ev *e, const struct op *op)
         if (op->code == OP_FOR)
             set_axis(e, op->axis, i, hi);
         else
-            e->counter[op->id * 4] = i;
+            e->counter[op->id * CLAUSES_MAX] = i;
         run_block(e, op->body);
     }
 }
@@ -366,7 +366,7 @@ static bool enter(struct ev *e, const struct op *op, int i, int64_t at)
 {
     const struct clause *c = &op->clauses[i];
     if (c->kind == CL_EACH) {
-        e->counter[op->id * 4 + i] = (int64_t)ev_scalar(e, c->lo) + at;
+        e->counter[op->id * CLAUSES_MAX + i] = (int64_t)ev_scalar(e, c->lo) + at;
     } else if (c->kind == CL_TILE) {
         set_axis(e, c->axis, 0, 0);
         set_axis(e, c->axis, (int64_t)ev_scalar(e, c->lo) + at * e->size[c->axis->id], (int64_t)ev_scalar(e, c->hi));
@@ -381,7 +381,7 @@ static bool enter(struct ev *e, const struct op *op, int i, int64_t at)
         if (entry[2] > e->size[c->axis->id]) // no size chosen yet: as large as the list says
             for (e->size[c->axis->id] = 1; e->size[c->axis->id] < entry[2];)
                 e->size[c->axis->id] *= 2;
-        e->counter[op->id * 4 + i] = entry[0];
+        e->counter[op->id * CLAUSES_MAX + i] = entry[0];
         return entry[2] > 0;
     }
     return true;
@@ -399,7 +399,7 @@ static void new_block(struct ev *e)
 
 static void grid(struct ev *e, const struct op *op)
 {
-    int64_t n[4], total = 1;
+    int64_t n[CLAUSES_MAX], total = 1;
     for (int i = 0; i < op->nclauses; i++) {
         n[i] = clause_extent(e, &op->clauses[i]);
         total *= n[i] > 0 ? n[i] : 0;
@@ -480,7 +480,7 @@ bool eval(struct ctx *c, const struct kernel *k, const struct eval_arg *args, co
     e->origin = NEWN(c->arena, int64_t, k->axes.n + 1);
     e->hi = NEWN(c->arena, int64_t, k->axes.n + 1);
     e->size = NEWN(c->arena, int64_t, k->axes.n + 1);
-    e->counter = NEWN(c->arena, int64_t, (k->nops + 1) * 4);
+    e->counter = NEWN(c->arena, int64_t, (k->nops + 1) * CLAUSES_MAX);
     e->dim = NEWN(c->arena, int64_t, k->dims.n + 1);
     e->shared = NEWN(c->arena, double *, k->bufs.n + 1);
     e->pending = NEWN(c->arena, int *, k->bufs.n + 1);

@@ -27,7 +27,7 @@ struct ev {
     struct eval_opts o;
     struct cells *ops, *vars; // by id
     int64_t *origin, *hi, *size; // by axis id
-    int64_t *counter;            // by op id * 4 + clause
+    int64_t *counter;            // by op id * CLAUSES_MAX + clause
     int64_t *dim;                // by index in k->dims
     double **shared;             // by buf id
     int **pending;               // by buf id: by slot

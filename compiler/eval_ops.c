@@ -193,7 +193,7 @@ static double leaf(struct ev *e, const struct op *op)
         return e->k->params.v[op->param].elem == EL_F32 ? (double)*(const float *)e->args[op->param].data
                                                         : (double)*(const int32_t *)e->args[op->param].data;
     case OP_ORIGIN:
-        return (double)(op->region ? e->counter[op->region->id * 4 + op->clause] : e->origin[op->axis->id]);
+        return (double)(op->region ? e->counter[op->region->id * CLAUSES_MAX + op->clause] : e->origin[op->axis->id]);
     }
     return 0;
 }

@@ -158,6 +158,7 @@ struct op {
 //       in order: they must be the rows then the cols of buf2.
 // AT: args = origin, hi (also axis->lo, hi). Loops: lo, hi. EACH: op->name is the counter's name.
 // PUT: args = slot, value; buf2 = shared; the value's axes are rows, cols. MMA: args = acc, slot a, slot b.
+enum { CLAUSES_MAX = 8 }; // of one PARALLEL
 enum clause_kind { CL_TILE, CL_EACH, CL_MAP };
 struct clause {
     enum clause_kind kind;

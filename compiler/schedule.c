@@ -116,9 +116,10 @@ static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, 
     struct tile_choice t;
     const char *why = "";
     struct axis *whole[3] = { s->m, s->n, s->k };
+    static const int least[3] = { 16, 16, 32 }; // what any matrix instruction and its fetch need
     for (int i = 0; i < 3; i++) // a range is one tile: all of it
         if (whole[i]->kind == AX_RANGE && !whole[i]->size)
-            whole[i]->size = whole[i]->max_extent < 16 ? 16 : (int)pow2_ceil(whole[i]->max_extent);
+            whole[i]->size = (int)pow2_ceil(whole[i]->max_extent < least[i] ? least[i] : whole[i]->max_extent);
     want->bm = s->m->size ? s->m->size : want->bm;
     want->bn = s->n->size;
     want->bk = s->k->size;

@@ -401,6 +401,21 @@ static int parameters(const struct em *m, mty *t)
     return n;
 }
 
+// Pointers are 16-byte aligned and never overlap; inputs are only read.
+static const char *arg_attrs(struct em *m, int n, const mty *params)
+{
+    struct text t = { .arena = m->c->arena };
+    text_printf(&t, "[");
+    for (int i = 0; i < n; i++) {
+        const struct buf *b = i < m->k->params.n ? m->k->params.v[i].buf : NULL;
+        bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
+        text_printf(&t, "%s{%s%s}", i ? ", " : "", params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : "",
+                    reads ? ", llvm.readonly" : "");
+    }
+    text_printf(&t, "]");
+    return t.s;
+}
+
 static void sizes(struct em *m)
 {
     struct mb *b = m->mb;
@@ -444,6 +459,7 @@ bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const cha
     int n = parameters(&m, params);
     m.e.nargs = n;
     m.e.args = NEWN(c->arena, val, n + 1);
+    m.e.arg_attrs = arg_attrs(&m, n, params);
     m.t->begin(&m.e, n, params);
     sizes(&m);
     if (k->sched.mma >= 0)

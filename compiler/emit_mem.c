@@ -381,16 +381,6 @@ static struct lin tile_lin(struct em *m, const struct buf *b, int dist, const st
     return em_lin(m, b, em_pos(m, dist, r, 0), thread_bits(m, dist, r), em_pos(m, dist, c, 0), thread_bits(m, dist, c));
 }
 
-static val pack_bytes(struct em *m, int n, mty elem, const val *v)
-{
-    if (n == 1)
-        return v[0];
-    val x = mb_poison(m->mb, mb_vec(m->mb, n, elem));
-    for (int i = 0; i < n; i++)
-        x = mb_vinsert(m->mb, x, v[i], i);
-    return x;
-}
-
 static void copy_runs(struct em *m, const struct op *op, struct access *x)
 {
     struct lin l = tile_lin(m, op->buf2, op->dist, &x->space);
@@ -406,7 +396,7 @@ static void copy_runs(struct em *m, const struct op *op, struct access *x)
             m->t->copy(&m->e, p, &g, x->run * x->bytes);
         } else { // too narrow for an asynchronous copy: through a register, visible at the same barrier
             m->t->gload(&m->e, &g, em_type(m, x->buf->elem), x->bytes, x->run, v);
-            mb_store(m->mb, pack_bytes(m, x->run, em_type(m, x->buf->elem), v), p, x->run * x->bytes);
+            mb_store(m->mb, mb_join(m->mb, em_type(m, x->buf->elem), x->run, v), p, x->run * x->bytes);
         }
     }
 }
@@ -454,6 +444,6 @@ void em_put(struct em *m, const struct op *op)
         int row = em_reg_pos(m, value->dist, value->type.axes[0], idx[0]);
         int col = em_reg_pos(m, value->dist, value->type.axes[1], idx[1]);
         val p = em_lin_ptr(m, &l, slot, row, col);
-        mb_store(m->mb, pack_bytes(m, run, em_type(m, value->type.elem), t.v + e), p, run * bytes);
+        mb_store(m->mb, mb_join(m->mb, em_type(m, value->type.elem), run, t.v + e), p, run * bytes);
     }
 }

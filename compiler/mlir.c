@@ -599,6 +599,24 @@ val mb_vinsert(struct mb *m, val vec, val v, int i)
     return mb_op(m, "llvm.insertelement", mb_type_of(vec), 3, a, NULL);
 }
 
+val mb_join(struct mb *m, mty elem, int n, const val *in)
+{
+    if (n == 1)
+        return in[0];
+    val v = mb_poison(m, mb_vec(m, n, elem));
+    for (int i = 0; i < n; i++)
+        v = mb_vinsert(m, v, in[i], i);
+    return v;
+}
+
+void mb_split(struct mb *m, int n, val v, val *out)
+{
+    if (n == 1)
+        out[0] = v;
+    for (int i = 0; n > 1 && i < n; i++)
+        out[i] = mb_vextract(m, v, i);
+}
+
 val mb_asm(struct mb *m, const char *code, const char *constraints, mty result, int n, const val *args)
 {
     MlirOperationState st = mlirOperationStateGet(str("llvm.inline_asm"), m->loc);

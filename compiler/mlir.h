@@ -53,6 +53,8 @@ val mb_extract(struct mb *m, val agg, int i);         // struct member
 val mb_insert(struct mb *m, val agg, val v, int i);
 val mb_vextract(struct mb *m, val vec, int i);        // vector element
 val mb_vinsert(struct mb *m, val vec, val v, int i);
+val mb_join(struct mb *m, mty elem, int n, const val *in); // n values as a vector; 1: the value itself
+void mb_split(struct mb *m, int n, val v, val *out);       // and back
 bool mb_const_int(struct mb *m, val v, int64_t *out);
 
 // Inline assembly, side effects, convergent (lower.c adds that). result NOTYPE: none.

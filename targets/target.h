@@ -67,6 +67,7 @@ struct emit {
     const struct kernel *k;
     const struct arch *arch;
     const char *symbol;  // function name
+    const char *arg_attrs; // attributes of the arguments, for mb_func_begin
     val *args;           // kernel arguments: params in order, then free dims
     val thread, lane, warp, block; // i32; thread in the block, lane in the warp, linear block id
     val smem;            // llvm.ptr<3> to the block's shared bytes (k->shared_bytes), NOVAL if none

@@ -46,21 +46,6 @@ const char *amd_supports(struct ctx *c, const struct arch *a, const struct kerne
                                 : "warp roles and shared barriers are not supported yet";
 }
 
-static const char *arg_attrs(struct emit *e, int n, const mty *params)
-{
-    struct text t = { .arena = e->c->arena };
-    text_printf(&t, "[");
-    for (int i = 0; i < n; i++) {
-        bool pointer = params[i].p == T(e)->p1.p;
-        const struct buf *b = i < e->k->params.n ? e->k->params.v[i].buf : NULL;
-        bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        text_printf(&t, "%s{%s%s}", i ? ", " : "", pointer ? "llvm.noalias, llvm.align = 16 : i64" : "",
-                    reads ? ", llvm.readonly" : "");
-    }
-    text_printf(&t, "]");
-    return t.s;
-}
-
 static val sreg(struct emit *e, const char *name)
 {
     return mb_op(e->mb, name, T(e)->i32, 0, NULL, NULL);
@@ -77,7 +62,7 @@ void amd_begin(struct emit *e, int n, const mty *params)
     char *lds = arena_printf(e->c->arena, "lds_%s", e->symbol);
     if (e->k->shared_bytes > 0)
         mb_global(e->mb, lds, e->k->shared_bytes, 3, 1024, false);
-    mb_func_begin(e->mb, e->symbol, n, params, arg_attrs(e, n, params), attrs, e->args);
+    mb_func_begin(e->mb, e->symbol, n, params, e->arg_attrs, attrs, e->args);
     e->thread = sreg(e, "rocdl.workitem.id.x");
     e->block = sreg(e, "rocdl.workgroup.id.x");
     e->lane = mb_bin(e->mb, "and", e->thread, mb_i32(e->mb, 63));
@@ -91,25 +76,6 @@ val amd_uniform(struct emit *e, val x)
 }
 
 // ---- global memory -----------------------------------------------------------------------------------------------
-
-// n elements as a vector (or one value), and back
-static val join(struct emit *e, mty elem, int n, const val *in)
-{
-    if (n == 1)
-        return in[0];
-    val v = mb_poison(e->mb, mb_vec(e->mb, n, elem));
-    for (int i = 0; i < n; i++)
-        v = mb_vinsert(e->mb, v, in[i], i);
-    return v;
-}
-
-static void split(struct emit *e, int n, val v, val *out)
-{
-    if (n == 1)
-        out[0] = v;
-    for (int i = 0; n > 1 && i < n; i++)
-        out[i] = mb_vextract(e->mb, v, i);
-}
 
 static mty words_type(struct emit *e, int bytes)
 {
@@ -163,14 +129,14 @@ static val load_words(struct emit *e, const struct gaddr *g, mty t, int bytes)
 void amd_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out)
 {
     val v = load_words(e, g, words_type(e, n * bytes), n * bytes);
-    split(e, n, mb_un(e->mb, "bitcast", v, n == 1 ? elem : mb_vec(e->mb, n, elem)), out);
+    mb_split(e->mb, n, mb_un(e->mb, "bitcast", v, n == 1 ? elem : mb_vec(e->mb, n, elem)), out);
 }
 
 void amd_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in)
 {
     struct mb *b = e->mb;
     struct mb_if s;
-    val v = mb_un(b, "bitcast", join(e, elem, n, in), words_type(e, n * bytes));
+    val v = mb_un(b, "bitcast", mb_join(e->mb, elem, n, in), words_type(e, n * bytes));
     if (!wide(e, g)) {
         val args[5] = { v, resource(e, g), offset(e, g), mb_i32(b, 0), mb_i32(b, 0) };
         mb_op0(b, "rocdl.raw.ptr.buffer.store", 5, args, NULL);

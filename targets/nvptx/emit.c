@@ -64,21 +64,6 @@ const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel
     return r.why;
 }
 
-static const char *arg_attrs(struct emit *e, int n, const mty *params)
-{
-    struct text t = { .arena = e->c->arena };
-    text_printf(&t, "[");
-    for (int i = 0; i < n; i++) {
-        bool pointer = params[i].p == T(e)->p1.p;
-        const struct buf *b = i < e->k->params.n ? e->k->params.v[i].buf : NULL;
-        bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        text_printf(&t, "%s{%s%s}", i ? ", " : "", pointer ? "llvm.noalias, llvm.align = 16 : i64" : "",
-                    reads ? ", llvm.readonly" : "");
-    }
-    text_printf(&t, "]");
-    return t.s;
-}
-
 static val sreg(struct emit *e, const char *name)
 {
     return mb_op(e->mb, name, T(e)->i32, 0, NULL, NULL);
@@ -93,7 +78,7 @@ void nv_begin(struct emit *e, int n, const mty *params)
              s->min_blocks > 0 ? s->min_blocks : 1);
     if (e->k->shared_bytes > 0 && mb_first_global(e->mb, "moe_shared"))
         mb_global(e->mb, "moe_shared", 0, 3, 1024, true);
-    mb_func_begin(e->mb, e->symbol, n, params, arg_attrs(e, n, params), attrs, e->args);
+    mb_func_begin(e->mb, e->symbol, n, params, e->arg_attrs, attrs, e->args);
     e->thread = sreg(e, "nvvm.read.ptx.sreg.tid.x");
     e->block = sreg(e, "nvvm.read.ptx.sreg.ctaid.x");
     e->lane = mb_bin(e->mb, "and", e->thread, mb_i32(e->mb, 31));
@@ -106,25 +91,6 @@ void nv_begin(struct emit *e, int n, const mty *params)
 static val pointer(struct emit *e, const struct gaddr *g)
 {
     return mb_gep(e->mb, mb_gep(e->mb, g->base, g->uniform), g->lane);
-}
-
-// n elements as a vector (or one value), and back
-static val join(struct emit *e, mty elem, int n, const val *in)
-{
-    if (n == 1)
-        return in[0];
-    val v = mb_poison(e->mb, mb_vec(e->mb, n, elem));
-    for (int i = 0; i < n; i++)
-        v = mb_vinsert(e->mb, v, in[i], i);
-    return v;
-}
-
-static void split(struct emit *e, int n, val v, val *out)
-{
-    if (n == 1)
-        out[0] = v;
-    for (int i = 0; n > 1 && i < n; i++)
-        out[i] = mb_vextract(e->mb, v, i);
 }
 
 static mty whole_type(struct emit *e, mty elem, int n)
@@ -176,7 +142,7 @@ static void load_where(struct emit *e, const struct gaddr *g, mty elem, int byte
     for (int i = 0; i < r.n; i++) {
         val w = r.n > 1 ? mb_extract(b, v, i) : v;
         mty t = whole_type(e, elem, r.per);
-        split(e, r.per, t.p == r.type.p ? w : mb_un(b, "bitcast", w, t), out + i * r.per);
+        mb_split(e->mb, r.per, t.p == r.type.p ? w : mb_un(b, "bitcast", w, t), out + i * r.per);
     }
 }
 
@@ -187,7 +153,7 @@ static void store_where(struct emit *e, const struct gaddr *g, mty elem, int byt
     val args[6];
     char code[96], constraints[32];
     for (int i = 0; i < r.n; i++) {
-        val w = join(e, elem, r.per, in + i * r.per);
+        val w = mb_join(e->mb, elem, r.per, in + i * r.per);
         args[i] = mb_type_of(w).p == r.type.p ? w : mb_un(b, "bitcast", w, r.type);
     }
     args[r.n] = pointer(e, g);
@@ -203,7 +169,7 @@ void nv_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n,
     if (!val_null(g->pred))
         load_where(e, g, elem, bytes, n, out);
     else
-        split(e, n, mb_load(e->mb, whole_type(e, elem, n), pointer(e, g), n * bytes), out);
+        mb_split(e->mb, n, mb_load(e->mb, whole_type(e, elem, n), pointer(e, g), n * bytes), out);
 }
 
 void nv_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in)
@@ -211,7 +177,7 @@ void nv_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n
     if (!val_null(g->pred))
         store_where(e, g, elem, bytes, n, in);
     else
-        mb_store(e->mb, join(e, elem, n, in), pointer(e, g), n * bytes);
+        mb_store(e->mb, mb_join(e->mb, elem, n, in), pointer(e, g), n * bytes);
 }
 
 // PTX ISA, atom: .gpu scope, relaxed. f32 adds on global memory round to nearest even and flush subnormals.

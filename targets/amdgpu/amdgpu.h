@@ -24,6 +24,9 @@ val amd_shuffle_xor(struct emit *e, val x, int mask);
 val amd_shuffle(struct emit *e, val x, val lane);
 val amd_uniform(struct emit *e, val x);
 
+// notes.c: fills l->uses from a linked object
+void amd_uses(struct lowered *l, const char *code, size_t len);
+
 // finish.c
 bool amd_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);
 #endif

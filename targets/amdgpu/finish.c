@@ -52,5 +52,12 @@ static bool link_object(struct lowered *l, const struct finish_opts *o, const ch
 
 bool amd_finish(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing)
 {
-    return link_object(l, o, code, len, missing);
+    if (!link_object(l, o, code, len, missing))
+        return false;
+    amd_uses(l, *code, *len);
+    for (int i = 0; i < l->nuses && o->warn_spills; i++)
+        if (l->uses[i].spill_stores)
+            warning(l->c, (struct loc){ 0 }, "kernel '%s' does not fit in %d registers a thread: %d are spilled", l->uses[i].symbol,
+                    l->uses[i].regs, l->uses[i].spill_stores / 4);
+    return true;
 }

@@ -1,8 +1,8 @@
 // Laid-out tile IR -> one function of the MLIR module, in the dialects llvm and scf and what the target's hooks add.
 //
 // Variables become loop-carried values: a region that sets a variable carries it in and out. Values made inside a region
-// are never used outside it, so one memo by op is enough;
-// what is made late (masks, elements of packed tiles) is forgotten at the end of the region (em_leave).
+// are never used outside it, so one memo by op is enough; what is made late, where it is first used (masks, elements of
+// packed tiles), is forgotten at the end of the region (em_leave).
 #include "emit.h"
 
 #include <stdio.h>
@@ -409,7 +409,8 @@ static const char *arg_attrs(struct em *m, int n, const mty *params)
     for (int i = 0; i < n; i++) {
         const struct buf *b = i < m->k->params.n ? m->k->params.v[i].buf : NULL;
         bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        text_printf(&t, "%s{%s%s}", i ? ", " : "", params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : "",
+        text_printf(&t, "%s{%s%s}", i ? ", " : "",
+                    params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : "",
                     reads ? ", llvm.readonly" : "");
     }
     text_printf(&t, "]");

@@ -68,7 +68,8 @@ val em_scalar(struct em *m, const struct op *op);
 val em_elem(struct em *m, const struct op *arg, int dist, const struct type *t, const int *idx, enum elem as);
 val em_convert(struct em *m, enum elem from, enum elem to, val x);
 val em_and(struct em *m, val a, val b); // either may be NOVAL
-void em_replicas(const struct em *m, int dist, const struct type *t, unsigned *lane, unsigned *warp); // bits that t does not use
+void em_replicas(const struct em *m, int dist, const struct type *t, unsigned *lane,
+                 unsigned *warp);                              // bits that t does not use
 val em_replica0(struct em *m, int dist, const struct type *t); // this thread holds the first copy; NOVAL: no copies
 void em_value(struct em *m, const struct op *op);
 

@@ -48,7 +48,8 @@ static val *masked(struct em *m, const struct op *op, const struct type *t, int 
 
 static bool room(const struct em *m, int n)
 {
-    return m->k->scratch >= 0 && m->k->scratch % 4 == 0 && m->k->scratch + 4LL * n * em_threads(m) <= m->k->shared_bytes;
+    return m->k->scratch >= 0 && m->k->scratch % 4 == 0 &&
+           m->k->scratch + 4LL * n * em_threads(m) <= m->k->shared_bytes;
 }
 
 static bool has_scratch(struct em *m, const struct op *op, int n)
@@ -58,8 +59,8 @@ static bool has_scratch(struct em *m, const struct op *op, int n)
     for (int i = 0; h && i < h->nbits; i++)
         across |= h->bits[i].home == BIT_WARP;
     return !across || room(m, n) ||
-           em_refuse(m, op->loc, "axis '%s' is spread over warps: '%s' needs %lld bytes of shared memory at @scratch", op->axis->name,
-                     op_infos[op->code].name, 4LL * n * em_threads(m));
+           em_refuse(m, op->loc, "axis '%s' is spread over warps: '%s' needs %lld bytes of shared memory at @scratch",
+                     op->axis->name, op_infos[op->code].name, 4LL * n * em_threads(m));
 }
 
 static val scratch_at(struct em *m, int e, val thread)
@@ -151,14 +152,15 @@ void em_from_first(struct em *m, const struct op *op, unsigned lane, unsigned wa
 {
     val from = mb_bin(m->mb, "and", m->e.lane, mb_i32(m->mb, ~(int64_t)lane));
     if (warp && !room(m, t->n)) {
-        em_refuse(m, op->loc, "the value of this '%s' is needed in several warps of the block: that takes %lld bytes of shared memory "
-                              "at @scratch", op_infos[op->code].name, 4LL * t->n * em_threads(m));
+        em_refuse(m, op->loc, "the value of this '%s' is needed in several warps: that takes %lld bytes at @scratch",
+                  op_infos[op->code].name, 4LL * t->n * em_threads(m));
         return;
     }
     if (warp)
         scratch_write(m, t->v, t->n);
     for (int e = 0; e < t->n && (lane || warp); e++)
-        t->v[e] = warp ? mb_load(m->mb, em_type(m, op->type.elem), scratch_at(m, e, other_thread(m, (int)lane, 0, (int)warp, 0)), 4)
+        t->v[e] = warp ? mb_load(m->mb, em_type(m, op->type.elem),
+                                 scratch_at(m, e, other_thread(m, (int)lane, 0, (int)warp, 0)), 4)
                        : m->t->shuffle(&m->e, t->v[e], from);
     if (warp)
         m->t->barrier(&m->e);

@@ -105,9 +105,11 @@ static bool axis_fits(struct em *m, const struct op *op, const struct axis *a, c
             fits = h->bits[i].home != BIT_LANE;
         reg += h->bits[i].home == BIT_REG;
     }
-    return fits || em_refuse(m, op->loc, "the matrix instruction '%s' needs axis '%s' in layout 'main' as { %s }, then registers up "
-                             "to %d positions, then registers and warps", m->e.arch->mmas[m->k->sched.mma].name, a->name, map,
-                             fetch_rows);
+    return fits ||
+           em_refuse(m, op->loc,
+                     "the matrix instruction '%s' needs axis '%s' in layout 'main' as { %s }, then registers up "
+                     "to %d positions, then registers and warps",
+                     m->e.arch->mmas[m->k->sched.mma].name, a->name, map, fetch_rows);
 }
 
 static bool op_fits(struct em *m, const struct op *op)
@@ -118,12 +120,12 @@ static bool op_fits(struct em *m, const struct op *op)
     const struct mma *i = &m->e.arch->mmas[m->k->sched.mma];
     bool order = !acc->type.rank || (acc->dist == 0 && type_equal(&acc->type, &op->type));
     if (op->dist || op->type.rank != 2 || !order)
-        return em_refuse(m, op->loc, "a matrix product and what it adds to are in layout 'main', with the same axes in the same order");
+        return em_refuse(m, op->loc, "a matrix product and what it adds to have the same axes, in layout 'main'");
     if (op->buf->elem != i->in || op->buf2->elem != i->in)
         return em_refuse(m, op->loc, "the matrix instruction '%s' takes operands of %s", i->name, elem_names[i->in]);
     if (op->buf->cols % i->a.fetch_k || op->buf2->cols % i->b.fetch_k)
-        return em_refuse(m, op->loc, "the matrix instruction '%s' takes multiples of %d columns, not %d", i->name, i->a.fetch_k,
-                         op->buf->cols);
+        return em_refuse(m, op->loc, "the matrix instruction '%s' takes multiples of %d columns, not %d", i->name,
+                         i->a.fetch_k, op->buf->cols);
     if (m->k->sched.swap || i->kind != MMA_WARP)
         return em_fail(m, op->loc, "matrix instructions of this kind are not emitted");
     return axis_fits(m, op, op->type.axes[0], i->d.row, i->a.fetch_rows) &&
@@ -312,8 +314,9 @@ void em_mma_run(struct em *m, const struct block *b, int first)
                 m->ops[op->id] = m->vars[op->var->id];
             continue;
         }
-        if (op->code != OP_MMA || op->buf != f->buf || op->args[1] != f->args[1] || op->type.axes[0] != f->type.axes[0] ||
-            !m->ops[op->args[0]->id].v || !m->ops[op->args[2]->id].v || !op_fits(m, op))
+        if (op->code != OP_MMA || op->buf != f->buf || op->args[1] != f->args[1] ||
+            op->type.axes[0] != f->type.axes[0] || !m->ops[op->args[0]->id].v || !m->ops[op->args[2]->id].v ||
+            !op_fits(m, op))
             break;
         open_product(m, &p[n++], op);
     }

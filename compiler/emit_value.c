@@ -233,12 +233,14 @@ val em_scalar(struct em *m, const struct op *op)
 static bool same_homes(struct em *m, const struct op *arg, int dist)
 {
     for (int i = 0; i < arg->type.rank && arg->dist != dist; i++) {
-        const struct home *a = dist_home(m->k, arg->dist, arg->type.axes[i]), *b = dist_home(m->k, dist, arg->type.axes[i]);
+        const struct home *a = dist_home(m->k, arg->dist, arg->type.axes[i]),
+                          *b = dist_home(m->k, dist, arg->type.axes[i]);
         bool same = a && b && a->nbits == b->nbits;
         for (int j = 0; same && j < a->nbits; j++)
             same = a->bits[j].home == b->bits[j].home && a->bits[j].pos == b->bits[j].pos;
         if (!same)
-            return em_refuse(m, arg->loc, "axis '%s' of a value in layout '%s' is used where layout '%s' has it elsewhere",
+            return em_refuse(m, arg->loc,
+                             "axis '%s' of a value in layout '%s' is used where layout '%s' has it elsewhere",
                              arg->type.axes[i]->name, m->k->dists.v[arg->dist].name, m->k->dists.v[dist].name);
     }
     return true;

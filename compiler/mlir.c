@@ -219,7 +219,8 @@ static const void *parse_attribute(struct mb *m, const char *text)
     return mlirAttributeParseGet(m->ctx, str(text)).ptr;
 }
 
-static const void *parsed(struct mb *m, struct memo *table, const char *text, const void *(*parse)(struct mb *, const char *))
+static const void *parsed(struct mb *m, struct memo *table, const char *text,
+                          const void *(*parse)(struct mb *, const char *))
 {
     struct memo *e = memo_at(table, text);
     if (e && e->text)

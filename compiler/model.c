@@ -56,7 +56,7 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
     u->regs += (wm + s->dots * wn) * i->a.fetch_k / a->lanes / 2;
     if (a->copy == COPY_REG)
         u->regs += (int)(u->stage / 4 / u->threads);
-    u->blocks = (int)(a->shared_sm / (u->shared + 1024));
+    u->blocks = (int)(a->shared_sm / (u->shared + a->shared_kept));
     if (u->regs * u->threads * u->blocks > a->regs)
         u->blocks = a->regs / (u->regs * u->threads);
     if (u->blocks > 8)

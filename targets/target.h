@@ -49,6 +49,7 @@ struct arch {
     int regs;                   // 32-bit registers of a multiprocessor, all threads together
     int64_t shared;             // bytes a block may use
     int64_t shared_sm;          // bytes a multiprocessor has
+    int64_t shared_kept;        // of them, taken by each block beside its own
     int processors;             // multiprocessors / compute units of the common part (model only)
     enum copy_kind copy;        // the best kind emit knows here
     int copy_bytes;             // widest asynchronous copy of one thread

@@ -35,7 +35,7 @@ static const struct mma mmas[] = {
 
 #define NV_COMMON                                                                                                        \
     .target = &nvptx_target, .lanes = 32, .max_threads = 1024, .max_regs = 255, .regs = 65536, .copy = COPY_ASYNC,       \
-    .copy_bytes = 16, .mmas = mmas, .nmmas = COUNTOF(mmas), .triple = "nvptx64-nvidia-cuda",                             \
+    .copy_bytes = 16, .shared_kept = 1024, .mmas = mmas, .nmmas = COUNTOF(mmas), .triple = "nvptx64-nvidia-cuda",      \
     .passes = "early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>"
 
 extern const struct target nvptx_target;

@@ -98,7 +98,7 @@ test: deps
 
 # ---- further groups, see HACKING.md
 .PHONY: check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
-    check-fmt check-tidy golden-update fuzz wc wide install clean
+    fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
 	@for a in sm_90a gfx942; do tests/device/run.sh $(B)/moerun eval --stage=layout --arch=$$a || exit 1; done
@@ -130,6 +130,8 @@ check-valgrind: $(addprefix $(B)/tests/,$(TESTS))
 	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok" || exit 1; done
 golden-update: $(B)/tests/test_golden
 	@GOLDEN_UPDATE=1 $<; git diff --stat -- tests/golden
+fmt:
+	@clang-format -i $$(git ls-files '*.c' '*.h')
 check-fmt:
 	@clang-format --dry-run -Werror $$(git ls-files '*.c' '*.h')
 check-tidy:
@@ -154,10 +156,10 @@ wide:
 	@awk 'length > 120 { print FILENAME ":" FNR ": " length }' $$(git ls-files '*.c' '*.h' '*.def') || true
 PREFIX ?= /usr/local
 install: all
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include $(DESTDIR)$(PREFIX)/share/moec
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

@@ -19,6 +19,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
 #define MOEC_VERSION "0.1.0"
 #define MOEC_API __attribute__((visibility("default")))
 
@@ -91,4 +94,7 @@ MOEC_API const char *moec_kernel_name(const struct moec_result *r, int i); // of
 MOEC_API const struct moec_kernel_use *moec_use(const struct moec_result *r, int i); // of the code, in order; NULL past the last
 MOEC_API const char *moec_arch_name(int i); // NULL past the last
 MOEC_API const char *moec_version(void);    // MOEC_VERSION of the library itself
+#ifdef __cplusplus
+}
+#endif
 #endif

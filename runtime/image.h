@@ -14,6 +14,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #if defined(__GNUC__)
 #define MOE_IMAGE_API __attribute__((visibility("default")))
 #else
@@ -174,4 +178,7 @@ MOE_IMAGE_API void moe_image_describe(const struct image_desc *d, const char *ke
 // Sections lie in that order from byte 224 on; each starts at the next multiple of 16 after at least one zero byte
 // that follows the section before; the gaps are zeros. The strings begin with a NUL, and each ends with one. Records:
 // kernel 88, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
+#ifdef __cplusplus
+}
+#endif
 #endif

@@ -27,6 +27,10 @@
 #define MOERT_H
 #include "image.h"
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 #define MOE_API MOE_IMAGE_API
 enum { MOERT_VERSION = 1 };
 
@@ -146,4 +150,7 @@ MOE_API int moe_capture_begin(struct moe_device *d, void *stream);
 MOE_API int moe_capture_end(struct moe_device *d, void *stream, void **graph);
 MOE_API int moe_graph_launch(struct moe_device *d, void *graph, void *stream);
 MOE_API int moe_destroy(struct moe_device *d, enum moe_object_kind kind, void *object); // NULL is allowed
+#ifdef __cplusplus
+}
+#endif
 #endif

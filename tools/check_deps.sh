@@ -8,6 +8,7 @@ complain "$(grep -nE '#include "\.\./runtime/' compiler/*.[ch] | grep -v 'runtim
 complain "$(grep -nE '#include "(\.\./)+(compiler|targets|tools|tests|models)/' runtime/*.[ch])" "runtime/ stands alone"
 complain "$(grep -nE '#include "(\.\./)+(runtime|tools|tests|models)/' targets/*.[ch] targets/*/*.[ch])" "targets/ may include only compiler/ headers"
 complain "$(grep -nwE 'sm_[0-9]+a?|gfx[0-9]+' $(git ls-files 'compiler/*.[ch]' 'compiler/*.def' 'runtime/*.[ch]') | grep -vE '^runtime/(cuda|image|moert)|^compiler/moec.h|//')" "arch names outside targets/, kernels/, tests/, docs"
+complain "$(grep -nE 'nvvm|rocdl|nvptx|amdgpu' compiler/*.[ch] targets/*.[ch] | grep -vE '^compiler/(mlir|lower)\.[ch]|^targets/targets\.c|//')" "a vendor's name outside its folder"
 complain "$(grep -ln 'mlir-c/' $(git ls-files '*.[ch]') | grep -vE '^compiler/(mlir|lower)\.c$')" "mlir-c outside compiler/mlir.c and lower.c"
 complain "$(grep -ln 'llvm-c/' $(git ls-files '*.[ch]') | grep -vE '^compiler/lower\.c$|^targets/(nvptx|amdgpu)/(arch|finish)\.c$|^runtime/sim/|^tests/')" "llvm-c outside lower.c and the targets"
 complain "$(for f in $(git ls-files '*.c' '*.h'); do n=$(wc -l < "$f"); [ "$n" -le 1000 ] || echo "$f: $n lines"; done)" "files over 1,000 lines"

@@ -108,8 +108,10 @@ check-symbols: $(B)/libmoert.so $(B)/libmoec.so
 	@tools/check_symbols.sh $(B)
 check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
-# libmoert in one line of a plain C compiler: nothing of LLVM.
+# libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
+	@for h in compiler/moec.h runtime/moert.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
 	@if $(B)/moerun info --device=cuda:0; then $(B)/moerun verify --device=cuda:0 --model=tiny --tokens=1,33,128; \

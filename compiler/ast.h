@@ -8,38 +8,38 @@
 #include "common.h"
 
 enum node_kind {
-    N_FILE,     // kids: N_KERNEL, N_SCHEDULE, N_TYPEDEF
-    N_TYPEDEF,  // type name = elem;                      kids: N_ELEM
-    N_KERNEL,   // kernel name(params) require ... { }    kids: N_PARAM..., N_REQUIRE..., N_DIST..., N_BLOCK
-    N_PARAM,    // name: type                             kids: N_TYPE | N_MAPTYPE; flags NF_OUT, NF_INOUT
-    N_TYPE,     // elem[axes or dims]                     name: element type; kids: N_NAME | N_INT
-    N_MAPTYPE,  // tile_map[N]                            kids: N_NAME | N_INT
-    N_ELEM,     // an element type name
-    N_REQUIRE,  // require expr                           kids: expr
-    N_DIST,     // layout name { axis: bits; ... }        kids: N_HOME
-    N_HOME,     // axis: r0 l1 w2 ...                     name: axis; kids: N_NAME (bit names)
+    N_FILE,    // kids: N_KERNEL, N_SCHEDULE, N_TYPEDEF
+    N_TYPEDEF, // type name = elem;                      kids: N_ELEM
+    N_KERNEL,  // kernel name(params) require ... { }    kids: N_PARAM..., N_REQUIRE..., N_DIST..., N_BLOCK
+    N_PARAM,   // name: type                             kids: N_TYPE | N_MAPTYPE; flags NF_OUT, NF_INOUT
+    N_TYPE,    // elem[axes or dims]                     name: element type; kids: N_NAME | N_INT
+    N_MAPTYPE, // tile_map[N]                            kids: N_NAME | N_INT
+    N_ELEM,    // an element type name
+    N_REQUIRE, // require expr                           kids: expr
+    N_DIST,    // layout name { axis: bits; ... }        kids: N_HOME
+    N_HOME,    // axis: r0 l1 w2 ...                     name: axis; kids: N_NAME (bit names)
     N_SCHEDULE, // schedule kernel[.variant] for arch { } name: kernel; name2: variant or NULL; kids: N_NAME (arches)..., N_ITEM
-    N_ITEM,     // name value ; name WxH ; name           name; value, value2 (-1 if absent), name2 (word value)
-    N_BLOCK,    // { statements }                         kids: statements
-    N_LET,      // let name = expr                        kids: expr; optional N_TYPE first (let x: f32[a] = ...)
-    N_VAR,      // var name, name: type = expr            kids: N_NAME..., N_TYPE, expr
-    N_ASSIGN,   // target op= expr                        value: 0 '=', '+' '-' '*'; kids: target (N_NAME | N_SUBSCRIPT), expr
-    N_EXPR,     // expression statement                   kids: N_CALL
-    N_PARALLEL, // parallel clause, clause { }            kids: N_CLAUSE..., N_BLOCK
-    N_FOR,      // for clause { }                         kids: N_CLAUSE, N_BLOCK
-    N_CLAUSE,   // name in tile(..)|each(..)|MAP ; (e, rows) in MAP   name, name2; kids: source (N_CALL | N_NAME)
-    N_AT,       // at name = tile(hi), origin { }         name; kids: hi, origin, N_BLOCK
-    N_IF,       // if expr { } else { }                   kids: expr, N_BLOCK [, N_BLOCK | N_IF]
-    N_ROLE,     // role name(first, warps) { }            name; value, value2; kids: N_BLOCK
-    N_SHARED,   // shared name: elem[stages][rows, cols]  name; name2: elem; value: stages; kids: N_INT, N_INT
-    N_CALL,     // name(args)                             kids: args
-    N_SUBSCRIPT,// name[args]                             kids: args
-    N_SLOT,     // name[expr] where name is a shared buffer: parsed as N_SUBSCRIPT, kept for check.c
-    N_BINARY,   // op: the token text                     name: operator; kids: a, b
-    N_UNARY,    // '-' '!' '~'                            name: operator; kids: a
-    N_NAME,     // name
-    N_INT,      // value
-    N_FLOAT,    // fvalue; printed with %.17g and always with '.' or 'e'
+    N_ITEM,  // name value ; name WxH ; name           name; value, value2 (-1 if absent), name2 (word value)
+    N_BLOCK, // { statements }                         kids: statements
+    N_LET,   // let name = expr                        kids: expr; optional N_TYPE first (let x: f32[a] = ...)
+    N_VAR,   // var name, name: type = expr            kids: N_NAME..., N_TYPE, expr
+    N_ASSIGN, // target op= expr                        value: 0 '=', '+' '-' '*'; kids: target (N_NAME | N_SUBSCRIPT), expr
+    N_EXPR,      // expression statement                   kids: N_CALL
+    N_PARALLEL,  // parallel clause, clause { }            kids: N_CLAUSE..., N_BLOCK
+    N_FOR,       // for clause { }                         kids: N_CLAUSE, N_BLOCK
+    N_CLAUSE,    // name in tile(..)|each(..)|MAP ; (e, rows) in MAP   name, name2; kids: source (N_CALL | N_NAME)
+    N_AT,        // at name = tile(hi), origin { }         name; kids: hi, origin, N_BLOCK
+    N_IF,        // if expr { } else { }                   kids: expr, N_BLOCK [, N_BLOCK | N_IF]
+    N_ROLE,      // role name(first, warps) { }            name; value, value2; kids: N_BLOCK
+    N_SHARED,    // shared name: elem[stages][rows, cols]  name; name2: elem; value: stages; kids: N_INT, N_INT
+    N_CALL,      // name(args)                             kids: args
+    N_SUBSCRIPT, // name[args]                             kids: args
+    N_SLOT,      // name[expr] where name is a shared buffer: parsed as N_SUBSCRIPT, kept for check.c
+    N_BINARY,    // op: the token text                     name: operator; kids: a, b
+    N_UNARY,     // '-' '!' '~'                            name: operator; kids: a
+    N_NAME,      // name
+    N_INT,       // value
+    N_FLOAT,     // fvalue; printed with %.17g and always with '.' or 'e'
 };
 enum { NF_OUT = 1, NF_INOUT = 2 };
 

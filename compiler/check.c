@@ -92,7 +92,8 @@ static struct dim *dim_named(struct checker *s, const struct node *n)
 static void shape_of(struct checker *s, const struct node *n, struct buf *b)
 {
     if (n->nkids > RANK_MAX)
-        error(s->c, n->kids[RANK_MAX]->loc, "'%s' has %d dimensions; at most %d are possible", b->name, n->nkids, RANK_MAX);
+        error(s->c, n->kids[RANK_MAX]->loc, "'%s' has %d dimensions; at most %d are possible", b->name, n->nkids,
+              RANK_MAX);
     for (int i = 0; i < n->nkids && i < RANK_MAX; i++) {
         const struct node *d = n->kids[i];
         struct shape_dim *to = &b->shape[b->rank++];
@@ -122,9 +123,9 @@ static struct buf *map_param(struct checker *s, const struct node *n, const stru
 
 void unknown_elem(struct checker *s, const struct node *type)
 {
-    static const char *const elsewhere[][2] = { { "float", "f32" },  { "float32", "f32" },   { "half", "f16" },  { "float16", "f16" },
-                                                { "fp16", "f16" },   { "bfloat16", "bf16" }, { "int", "i32" },   { "int32", "i32" },
-                                                { "boolean", "bool" } };
+    static const char *const elsewhere[][2] = { { "float", "f32" },   { "float32", "f32" }, { "half", "f16" },
+                                                { "float16", "f16" }, { "fp16", "f16" },    { "bfloat16", "bf16" },
+                                                { "int", "i32" },     { "int32", "i32" },   { "boolean", "bool" } };
     struct nearest near = { .want = type->name };
     if (!strcmp(type->name, "tile_map")) {
         error(s->c, type->loc, "a tile_map needs its number of entries: tile_map[N]");
@@ -220,7 +221,8 @@ static void apply_require(struct checker *s, const struct require *r)
     struct dim *d = r->dim;
     if (d->bound >= 0) {
         if (r->kind == REQ_MULTIPLE && d->bound % r->value)
-            error(s->c, r->loc, "%s = %lld is not a multiple of %lld", d->name, (long long)d->bound, (long long)r->value);
+            error(s->c, r->loc, "%s = %lld is not a multiple of %lld", d->name, (long long)d->bound,
+                  (long long)r->value);
         if (r->kind == REQ_MAX && d->bound > r->value)
             error(s->c, r->loc, "%s = %lld is more than %lld", d->name, (long long)d->bound, (long long)r->value);
     } else if (r->kind == REQ_MULTIPLE) {
@@ -296,8 +298,9 @@ static void check_outermost(struct checker *s)
         if (op == s->grid)
             before = false;
         else if (!is_pure(op) || !before) {
-            error(s->c, op->loc, "'parallel' must be the outermost statement: only scalar values for its bounds may "
-                                 "stand before it, and nothing after it");
+            error(s->c, op->loc,
+                  "'parallel' must be the outermost statement: only scalar values for its bounds may "
+                  "stand before it, and nothing after it");
             note(s->c, s->grid->loc, "'parallel' is here");
             return;
         }
@@ -326,7 +329,8 @@ static void kernel_head(struct checker *s, const struct node *n)
 static void unique_kernel(struct checker *s, const struct kernel *k)
 {
     for (const struct kernel *o = s->m->kernels; o && o != k; o = o->next)
-        if (!strcmp(o->name, k->name) && (!o->scheduled || !k->scheduled || !strcmp(o->sched.variant, k->sched.variant))) {
+        if (!strcmp(o->name, k->name) &&
+            (!o->scheduled || !k->scheduled || !strcmp(o->sched.variant, k->sched.variant))) {
             error(s->c, k->loc, "kernel '%s' is already defined", k->name);
             note(s->c, o->loc, "'%s' is defined here", o->name);
             return;

@@ -23,15 +23,15 @@ struct sym {
     int depth;
     struct loc loc;
     struct dim *dim;
-    int param;         // SY_SCALAR
+    int param; // SY_SCALAR
     struct buf *buf;
     struct axis *axis;
     struct op *region; // SY_COUNTER: EACH or PARALLEL
     int clause;
-    struct value val;    // SY_VALUE
+    struct value val; // SY_VALUE
     struct var *var;
-    bool open;         // still in scope
-    struct sym *next;  // the symbol declared before it, in scope or not
+    bool open;        // still in scope
+    struct sym *next; // the symbol declared before it, in scope or not
 };
 
 struct alias {
@@ -55,8 +55,8 @@ struct checker {
     struct block *b;  // where new ops go
     struct sym *syms; // newest first, closed ones too (for "used outside its loop")
     int depth;
-    VEC(struct used_name) used; // names that the kernel's IR has
-    int dist;               // @dist of the statement
+    VEC(struct used_name) used;  // names that the kernel's IR has
+    int dist;                    // @dist of the statement
     const struct type *let_type; // of the `let` whose expression is being checked, or NULL
     struct op *grid;             // PARALLEL
 };
@@ -109,8 +109,8 @@ const struct annot *annot_find(const struct node *n, const char *name);
 // Adds an error for every annotation that is not in `allowed` (names separated by spaces).
 void annots_only(struct checker *s, const struct node *n, const char *allowed);
 int annot_int(struct checker *s, const struct annot *a, int i, int64_t min, int64_t max); // min after an error
-int check_dist(struct checker *s, const struct node *n);                  // @dist(name), 0 without
-void check_axis_facts(struct checker *s, const struct node *n, struct axis *a); // @tile(64) @exact
+int check_dist(struct checker *s, const struct node *n);                                  // @dist(name), 0 without
+void check_axis_facts(struct checker *s, const struct node *n, struct axis *a);           // @tile(64) @exact
 void check_kernel_facts(struct checker *s, const struct node *kernel);
 void declare_dists(struct checker *s, const struct node *kernel); // names only
 void fill_dists(struct checker *s, const struct node *kernel);    // when all axes are known

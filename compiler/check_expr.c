@@ -72,8 +72,7 @@ struct op *val_use(struct checker *s, struct value v, enum elem want, const stru
         want = v.kind == V_INT ? EL_I32 : EL_F32;
     if (!is_literal_type(s, v, want, n))
         return NULL;
-    struct op *op = v.kind == V_INT ? op_const_i(s->c, s->k, s->b, want, v.i)
-                                    : op_const_f(s->c, s->k, s->b, want, v.f);
+    struct op *op = v.kind == V_INT ? op_const_i(s->c, s->k, s->b, want, v.i) : op_const_f(s->c, s->k, s->b, want, v.f);
     op->loc = n->loc;
     return op;
 }
@@ -99,7 +98,8 @@ struct op *val_convert(struct checker *s, struct value v, enum elem elem, const 
         op = widen(s, op, n->loc);
     if (op->type.elem == elem)
         return op;
-    const char *hint = elem == EL_BOOL ? "compare it with 0" : arena_printf(s->c->arena, "write %s(...)", elem_names[elem]);
+    const char *hint =
+        elem == EL_BOOL ? "compare it with 0" : arena_printf(s->c->arena, "write %s(...)", elem_names[elem]);
     error(s->c, n->loc, "%s must be %s, not %s; %s", what, elem_names[elem], type_text(s->c, &op->type), hint);
     return NULL;
 }
@@ -120,10 +120,10 @@ struct op *scalar_i32(struct checker *s, const struct node *n, const char *what)
 static const struct {
     const char *text;
     enum opcode code;
-} operators[] = { { "+", OP_ADD }, { "-", OP_SUB }, { "*", OP_MUL }, { "/", OP_DIV }, { "%", OP_REM },
-                  { "&", OP_AND }, { "|", OP_OR },  { "^", OP_XOR }, { "<<", OP_SHL }, { ">>", OP_SHR },
-                  { "<", OP_LT },  { "<=", OP_LE }, { ">", OP_GT },  { ">=", OP_GE }, { "==", OP_EQ },
-                  { "!=", OP_NE } };
+} operators[] = { { "+", OP_ADD },  { "-", OP_SUB },  { "*", OP_MUL }, { "/", OP_DIV },
+                  { "%", OP_REM },  { "&", OP_AND },  { "|", OP_OR },  { "^", OP_XOR },
+                  { "<<", OP_SHL }, { ">>", OP_SHR }, { "<", OP_LT },  { "<=", OP_LE },
+                  { ">", OP_GT },   { ">=", OP_GE },  { "==", OP_EQ }, { "!=", OP_NE } };
 
 // What the operator's operands may be: an error at the operand that may not.
 static bool operand_fits(struct checker *s, enum opcode code, const char *name, struct value v, const struct node *n)
@@ -152,8 +152,8 @@ static bool mixed(struct checker *s, const char *name, struct value a, struct va
 }
 
 // Both operands in one element type, as ops x[0], x[1].
-static bool unify(struct checker *s, bool widens, const char *name, struct value a, struct value b, const struct node *n,
-                  const struct node *na, const struct node *nb, struct op **x)
+static bool unify(struct checker *s, bool widens, const char *name, struct value a, struct value b,
+                  const struct node *n, const struct node *na, const struct node *nb, struct op **x)
 {
     if (a.kind == V_BAD || b.kind == V_BAD)
         return false;
@@ -180,7 +180,7 @@ static bool unify(struct checker *s, bool widens, const char *name, struct value
 }
 
 static struct value binary_at(struct checker *s, enum opcode code, const char *name, struct value a, struct value b,
-                            const struct node *n, const struct node *na, const struct node *nb)
+                              const struct node *n, const struct node *na, const struct node *nb)
 {
     struct op *x[2];
     if (a.kind == V_BAD || b.kind == V_BAD)
@@ -199,8 +199,8 @@ struct value binary(struct checker *s, enum opcode code, struct value a, struct 
     return binary_at(s, code, code == OP_ADD ? "+" : code == OP_SUB ? "-" : "*", a, b, n, n->kids[0], n->kids[1]);
 }
 
-static struct value unary_op(struct checker *s, enum opcode code, const char *name, struct value v, const struct node *n,
-                           const struct node *arg)
+static struct value unary_op(struct checker *s, enum opcode code, const char *name, struct value v,
+                             const struct node *n, const struct node *arg)
 {
     if (v.kind == V_BAD || !operand_fits(s, code, name, v, arg))
         return BAD;
@@ -259,12 +259,9 @@ static struct value sym_value(struct checker *s, const struct sym *y, struct loc
 {
     struct op *op = NULL;
     switch (y->kind) {
-    case SY_POISON:
-        return BAD;
-    case SY_VALUE:
-        return y->val;
-    case SY_DIM:
-        return dim_value(s, y->dim, at);
+    case SY_POISON: return BAD;
+    case SY_VALUE: return y->val;
+    case SY_DIM: return dim_value(s, y->dim, at);
     case SY_SCALAR:
         op = leaf(s, OP_SCALAR, at);
         op->param = y->param;
@@ -283,8 +280,7 @@ static struct value sym_value(struct checker *s, const struct sym *y, struct loc
         op = leaf(s, OP_GET, at);
         op->var = y->var;
         break;
-    case SY_BUF:
-        return bad(error(s->c, at, "'%s' is a buffer; write %s[...] to read it", y->name, y->name));
+    case SY_BUF: return bad(error(s->c, at, "'%s' is a buffer; write %s[...] to read it", y->name, y->name));
     }
     return val_op(op_add(s, op));
 }
@@ -419,8 +415,8 @@ bool check_nargs(struct checker *s, const struct node *n, int min, int max, cons
     const char *from = min == max ? "" : arena_printf(s->c->arena, "%d or ", min);
     if (!max)
         return error(s->c, n->loc, "'%s' takes no arguments, found %d", n->name, n->nkids);
-    return error(s->c, n->loc, "'%s' takes %s%d argument%s, found %d: %s", n->name, from, max, max == 1 ? "" : "s", n->nkids,
-                 form);
+    return error(s->c, n->loc, "'%s' takes %s%d argument%s, found %d: %s", n->name, from, max, max == 1 ? "" : "s",
+                 n->nkids, form);
 }
 
 static struct op *dot_operand(struct checker *s, const struct node *n)
@@ -501,7 +497,7 @@ static struct value check_select(struct checker *s, const struct node *n)
 // Functions along an axis: the axis is the last argument.
 static struct value check_along(struct checker *s, const struct node *n, enum opcode code)
 {
-    const char *form = code == OP_TOPK ? "topk(value, axis of the results, axis)"
+    const char *form = code == OP_TOPK   ? "topk(value, axis of the results, axis)"
                        : code == OP_TAKE ? "take(value, index, axis)"
                                          : arena_printf(s->c->arena, "%s(value, axis)", n->name);
     int count = code == OP_TOPK || code == OP_TAKE ? 3 : 2, nargs = 1;
@@ -620,16 +616,11 @@ static struct value call_op(struct checker *s, const struct node *n, enum opcode
 {
     const char *form = arena_printf(s->c->arena, op_infos[code].nargs == 2 ? "%s(a, b)" : "%s(a)", n->name);
     switch ((int)code) { // the ops of is_function
-    case OP_SELECT:
-        return check_select(s, n);
-    case OP_ORDER:
-        return check_order(s, n);
-    case OP_MMA:
-        return check_mma(s, n);
-    case OP_DOT:
-        return check_dot(s, n, NULL);
-    case OP_ATOMIC_ADD:
-        return check_atomic(s, n);
+    case OP_SELECT: return check_select(s, n);
+    case OP_ORDER: return check_order(s, n);
+    case OP_MMA: return check_mma(s, n);
+    case OP_DOT: return check_dot(s, n, NULL);
+    case OP_ATOMIC_ADD: return check_atomic(s, n);
     }
     enum type_rule r = op_infos[code].rule;
     if (r == TR_REDUCE || r == TR_SCAN || r == TR_ARGRED || r == TR_TOPK || r == TR_TAKE)
@@ -658,21 +649,14 @@ static struct value check_call(struct checker *s, const struct node *n)
 struct value expr(struct checker *s, const struct node *n)
 {
     switch ((int)n->kind) { // the kinds of expressions
-    case N_INT:
-        return (struct value){ .kind = V_INT, .i = n->value };
-    case N_FLOAT:
-        return (struct value){ .kind = V_FLOAT, .f = n->fvalue };
-    case N_NAME:
-        return check_name(s, n);
-    case N_UNARY:
-        return check_unary(s, n);
-    case N_BINARY:
-        return check_binary(s, n);
+    case N_INT: return (struct value){ .kind = V_INT, .i = n->value };
+    case N_FLOAT: return (struct value){ .kind = V_FLOAT, .f = n->fvalue };
+    case N_NAME: return check_name(s, n);
+    case N_UNARY: return check_unary(s, n);
+    case N_BINARY: return check_binary(s, n);
     case N_SUBSCRIPT:
-    case N_SLOT:
-        return check_load(s, n);
-    case N_CALL:
-        return check_call(s, n);
+    case N_SLOT: return check_load(s, n);
+    case N_CALL: return check_call(s, n);
     }
     return bad(error(s->c, n->loc, "expected an expression"));
 }

@@ -10,9 +10,9 @@ static const struct key {
     char form;
     int min, max;
     bool pow2;
-} keys[] = { { "stages", 'n', 1, 16, false },  { "warps", 'w', 1, 32, true },      { "group", 'n', 0, 65536, false },
-             { "swap", 'f', 0, 0, false },     { "persistent", 'f', 0, 0, false }, { "cluster", 'n', 1, 16, true },
-             { "mma", 's', 0, 0, false },      { "blocks", 'n', 0, 32, false } };
+} keys[] = { { "stages", 'n', 1, 16, false }, { "warps", 'w', 1, 32, true },      { "group", 'n', 0, 65536, false },
+             { "swap", 'f', 0, 0, false },    { "persistent", 'f', 0, 0, false }, { "cluster", 'n', 1, 16, true },
+             { "mma", 's', 0, 0, false },     { "blocks", 'n', 0, 32, false } };
 
 static const struct key axis_key = { "", 'n', 1, 4096, true };
 
@@ -92,7 +92,9 @@ static void check_arch(struct checker *s, const struct node *n)
             text_printf(&known, "%s%s", known.n ? ", " : "", targets[i]->arches[j].name);
         }
     error(s->c, n->loc, "unknown target '%s'%s%s", n->name, near.best ? "" : "; known are: ",
-          near.best ? did_you_mean(s->c, &near) : known.n ? known.s : "none");
+          near.best ? did_you_mean(s->c, &near)
+          : known.n ? known.s
+                    : "none");
 }
 
 static bool same_place(const struct schedule *a, const struct schedule *b, const char **arch)

@@ -120,7 +120,8 @@ static bool let_type(struct checker *s, const struct node *n, const struct type 
     if (op->type.elem != t->elem || !same_axes(&op->type, t)) {
         bool cast = same_axes(&op->type, t) && t->elem != EL_BOOL;
         error(s->c, n->kids[1]->loc, "'%s' is declared %s, the value is %s%s", n->name, type_text(s->c, t),
-              type_text(s->c, &op->type), cast ? arena_printf(s->c->arena, "; write %s(...)", elem_names[t->elem]) : "");
+              type_text(s->c, &op->type),
+              cast ? arena_printf(s->c->arena, "; write %s(...)", elem_names[t->elem]) : "");
         return false;
     }
     if (fresh)
@@ -257,7 +258,8 @@ static void check_set(struct checker *s, const struct node *n)
         get = expr(s, target);
         v = n->value == '+' && is_dot(e) ? add_dot(s, n, get) : binary(s, assign_op((int)n->value), get, expr(s, e), n);
     }
-    struct op *x = val_convert(s, v, y->var->type.elem, e, arena_printf(s->c->arena, "the value of '%s'", target->name));
+    struct op *x =
+        val_convert(s, v, y->var->type.elem, e, arena_printf(s->c->arena, "the value of '%s'", target->name));
     if (!x)
         return;
     for (int i = 0; i < x->type.rank; i++)
@@ -304,7 +306,7 @@ static void check_store(struct checker *s, const struct node *n)
     }
     // Any float may be stored to any float buffer: the store rounds. A literal is then f32.
     enum elem want = v.kind == V_OP && elem_is_float(v.op->type.elem) && elem_is_float(buf->elem) ? v.op->type.elem
-                     : elem_is_float(buf->elem)                                                  ? EL_F32
+                     : elem_is_float(buf->elem)                                                   ? EL_F32
                                                                                                   : buf->elem;
     args[buf->rank] = val_convert(s, v, want, e, arena_printf(s->c->arena, "the value for '%s'", target->name));
     if (!args[buf->rank])
@@ -347,14 +349,12 @@ static bool host_computable(const struct op *op, int *left)
     switch ((int)op->code) { // all others: on the device only
     case OP_CONST:
     case OP_DIM:
-    case OP_SCALAR:
-        return op->type.elem == EL_I32;
+    case OP_SCALAR: return op->type.elem == EL_I32;
     case OP_ADD:
     case OP_SUB:
     case OP_MUL:
     case OP_DIV:
-    case OP_MIN:
-        return host_computable(op->args[0], left) && host_computable(op->args[1], left);
+    case OP_MIN: return host_computable(op->args[0], left) && host_computable(op->args[1], left);
     }
     return false;
 }
@@ -373,11 +373,14 @@ static void host_bounds(struct checker *s, const struct node *call, const struct
             continue;
         struct loc at = call->kids[call->nkids == 2 ? i : 0]->loc;
         if (!host_computable(x[i], &left))
-            error(s->c, at, "bounds of 'parallel' are computed before the launch: only constants, dimensions, scalar i32 "
-                            "parameters, + - * / and min may stand here");
+            error(s->c, at,
+                  "bounds of 'parallel' are computed before the launch: only constants, dimensions, scalar i32 "
+                  "parameters, + - * / and min may stand here");
         else if (left < 0)
-            error(s->c, at, "this bound of 'parallel' is too long: at most %d operands and operators, all values it uses "
-                            "written out", HOST_TERMS);
+            error(s->c, at,
+                  "this bound of 'parallel' is too long: at most %d operands and operators, all values it uses "
+                  "written out",
+                  HOST_TERMS);
     }
 }
 
@@ -394,7 +397,8 @@ static void map_clause(struct checker *s, const struct node *n, struct clause *c
     else if (y->kind == SY_BUF)
         cl->map = y->buf;
     if (cl->map && !n->name2)
-        error(s->c, n->loc, "an entry of a tile map has an expert and rows: write (expert, %s) in %s", n->name, src->name);
+        error(s->c, n->loc, "an entry of a tile map has an expert and rows: write (expert, %s) in %s", n->name,
+              src->name);
 }
 
 // Bounds are evaluated outside; names are declared by declare_clause, inside.
@@ -701,39 +705,17 @@ static void check_stmt(struct checker *s, const struct node *n)
 {
     s->dist = check_dist(s, n);
     switch ((int)n->kind) { // the kinds of statements
-    case N_LET:
-        check_let(s, n);
-        break;
-    case N_VAR:
-        check_var(s, n);
-        break;
-    case N_ASSIGN:
-        check_assign(s, n);
-        break;
-    case N_EXPR:
-        check_call(s, n);
-        break;
-    case N_PARALLEL:
-        check_parallel(s, n);
-        break;
-    case N_FOR:
-        check_for(s, n);
-        break;
-    case N_AT:
-        check_at(s, n);
-        break;
-    case N_IF:
-        check_if(s, n);
-        break;
-    case N_ROLE:
-        check_role(s, n);
-        break;
-    case N_SHARED:
-        check_shared(s, n);
-        break;
-    case N_BLOCK:
-        check_block(s, n, s->b);
-        break;
+    case N_LET: check_let(s, n); break;
+    case N_VAR: check_var(s, n); break;
+    case N_ASSIGN: check_assign(s, n); break;
+    case N_EXPR: check_call(s, n); break;
+    case N_PARALLEL: check_parallel(s, n); break;
+    case N_FOR: check_for(s, n); break;
+    case N_AT: check_at(s, n); break;
+    case N_IF: check_if(s, n); break;
+    case N_ROLE: check_role(s, n); break;
+    case N_SHARED: check_shared(s, n); break;
+    case N_BLOCK: check_block(s, n, s->b); break;
     }
     s->dist = 0;
 }

@@ -21,23 +21,23 @@ typedef void *moec_alloc_fn(void *user, void *old, size_t size);
 struct arena *arena_new(moec_alloc_fn *fn, void *user); // fn NULL: realloc/free; NULL when out of memory
 void arena_free(struct arena *a);
 void arena_on_oom(struct arena *a, void (*fn)(void *), void *user); // called (it must not return) when memory ends
-void *arena_alloc(struct arena *a, size_t size);                   // zeroed, 16-byte aligned
+void *arena_alloc(struct arena *a, size_t size);                    // zeroed, 16-byte aligned
 char *arena_strndup(struct arena *a, const char *s, size_t n);
 char *arena_printf(struct arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 #define NEW(a, T) ((T *)arena_alloc((a), sizeof(T)))
 #define NEWN(a, T, n) ((T *)arena_alloc((a), sizeof(T) * (size_t)(n)))
 
 // A growing array in the arena: VEC(struct op *) ops; VEC_PUSH(arena, &ops, x); ops.v[i], ops.n
-#define VEC(T)         \
-    struct {           \
-        T *v;          \
-        int n, cap;    \
+#define VEC(T) \
+    struct { \
+        T *v; \
+        int n, cap; \
     }
-#define VEC_PUSH(a, vec, x)                                                                                  \
-    do {                                                                                                     \
-        if ((vec)->n == (vec)->cap)                                                                          \
-            (vec)->v = arena_grow((a), (vec)->v, sizeof((vec)->v[0]), &(vec)->cap);                          \
-        (vec)->v[(vec)->n++] = (x);                                                                          \
+#define VEC_PUSH(a, vec, x) \
+    do { \
+        if ((vec)->n == (vec)->cap) \
+            (vec)->v = arena_grow((a), (vec)->v, sizeof((vec)->v[0]), &(vec)->cap); \
+        (vec)->v[(vec)->n++] = (x); \
     } while (0)
 void *arena_grow(struct arena *a, void *old, size_t elem, int *cap); // doubles *cap, at least 8
 

@@ -18,20 +18,25 @@ static enum image_elem elem_of(enum elem e)
 
 static void describe_param(const struct kernel *k, const struct param *p, struct image_param *o)
 {
-    static const enum image_param_kind kinds[] = { [BUF_IN] = IMAGE_IN, [BUF_OUT] = IMAGE_OUT, [BUF_INOUT] = IMAGE_INOUT,
-                                                   [BUF_MAP] = IMAGE_MAP };
+    static const enum image_param_kind kinds[] = {
+        [BUF_IN] = IMAGE_IN, [BUF_OUT] = IMAGE_OUT, [BUF_INOUT] = IMAGE_INOUT, [BUF_MAP] = IMAGE_MAP
+    };
     if (!p->buf) {
         *o = (struct image_param){ .name = p->scalar, .kind = IMAGE_SCALAR, .elem = elem_of(p->elem), .align = 4 };
         return;
     }
-    *o = (struct image_param){ .name = p->buf->name, .kind = kinds[p->buf->kind], .elem = elem_of(p->elem), .align = 16,
+    *o = (struct image_param){ .name = p->buf->name,
+                               .kind = kinds[p->buf->kind],
+                               .elem = elem_of(p->elem),
+                               .align = 16,
                                .rank = p->buf->kind == BUF_MAP ? 2 : p->buf->rank };
     if (p->buf->kind == BUF_MAP)
         o->elem = IMAGE_I32;
     for (int i = 0; i < o->rank; i++) {
         const struct shape_dim *d = &p->buf->shape[i];
-        o->shape[i] = p->buf->kind == BUF_MAP && i == 1 ? (struct image_extent){ -1, 4 }
-                                                        : (struct image_extent){ d->dim ? dim_index(k, d->dim) : -1, d->value };
+        o->shape[i] = p->buf->kind == BUF_MAP && i == 1
+                          ? (struct image_extent){ -1, 4 }
+                          : (struct image_extent){ d->dim ? dim_index(k, d->dim) : -1, d->value };
     }
 }
 
@@ -46,9 +51,11 @@ static bool term(struct image_expr *e, enum image_term_code code, int64_t v)
 // A bound of the grid as a postfix program.
 static bool expression(const struct kernel *k, const struct op *op, struct image_expr *e)
 {
-    static const struct { enum opcode op; enum image_term_code term; } binary[] = {
-        { OP_ADD, IMAGE_T_ADD }, { OP_SUB, IMAGE_T_SUB }, { OP_MUL, IMAGE_T_MUL }, { OP_DIV, IMAGE_T_DIV },
-        { OP_MIN, IMAGE_T_MIN }, { OP_MAX, IMAGE_T_MAX }, { OP_REM, IMAGE_T_REM } };
+    static const struct {
+        enum opcode op;
+        enum image_term_code term;
+    } binary[] = { { OP_ADD, IMAGE_T_ADD }, { OP_SUB, IMAGE_T_SUB }, { OP_MUL, IMAGE_T_MUL }, { OP_DIV, IMAGE_T_DIV },
+                   { OP_MIN, IMAGE_T_MIN }, { OP_MAX, IMAGE_T_MAX }, { OP_REM, IMAGE_T_REM } };
     if (op->code == OP_CONST)
         return term(e, IMAGE_T_CONST, op->ival);
     if (op->code == OP_DIM)
@@ -71,8 +78,12 @@ static int param_of(const struct kernel *k, const struct buf *b)
 
 static bool describe_clause(const struct kernel *k, const struct clause *c, struct image_clause *o)
 {
-    static const enum image_clause_kind kinds[] = { [CL_TILE] = IMAGE_TILE, [CL_EACH] = IMAGE_EACH, [CL_MAP] = IMAGE_IN_MAP };
-    *o = (struct image_clause){ .kind = kinds[c->kind], .name = c->axis ? c->axis->name : c->name, .map = -1,
+    static const enum image_clause_kind kinds[] = {
+        [CL_TILE] = IMAGE_TILE, [CL_EACH] = IMAGE_EACH, [CL_MAP] = IMAGE_IN_MAP
+    };
+    *o = (struct image_clause){ .kind = kinds[c->kind],
+                                .name = c->axis ? c->axis->name : c->name,
+                                .map = -1,
                                 .size = c->axis ? c->axis->size : 0 };
     if (c->kind == CL_MAP) {
         o->map = param_of(k, c->map);
@@ -94,7 +105,9 @@ static void describe_dims(struct ctx *c, const struct kernel *k, struct image_ke
     struct image_dim *d = NEWN(c->arena, struct image_dim, k->dims.n + 1);
     for (int i = 0; i < k->dims.n; i++) {
         const struct dim *s = k->dims.v[i];
-        d[i] = (struct image_dim){ .name = s->name, .bound = s->bound, .multiple = s->bound >= 0 ? 1 : s->multiple,
+        d[i] = (struct image_dim){ .name = s->name,
+                                   .bound = s->bound,
+                                   .multiple = s->bound >= 0 ? 1 : s->multiple,
                                    .max = s->max > INT32_MAX ? INT32_MAX : s->max };
     }
     o->dims = d;
@@ -108,10 +121,21 @@ bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, 
     struct image_clause *cl = NEWN(c->arena, struct image_clause, grid ? grid->nclauses + 1 : 1);
     struct image_axis *ax = NEWN(c->arena, struct image_axis, k->axes.n + 1);
     const struct sched *s = &k->sched;
-    *o = (struct image_kernel){ .name = k->name, .variant = s->variant, .symbol = symbol, .doc = k->doc ? k->doc : "",
-                                .threads = s->warps_m * s->warps_n * c->arch->lanes, .shared = k->shared_bytes,
-                                .warps_m = s->warps_m, .warps_n = s->warps_n, .stages = s->stages, .group = s->group,
-                                .cluster = s->cluster, .nparams = k->params.n, .params = p, .clauses = cl, .axes = ax };
+    *o = (struct image_kernel){ .name = k->name,
+                                .variant = s->variant,
+                                .symbol = symbol,
+                                .doc = k->doc ? k->doc : "",
+                                .threads = s->warps_m * s->warps_n * c->arch->lanes,
+                                .shared = k->shared_bytes,
+                                .warps_m = s->warps_m,
+                                .warps_n = s->warps_n,
+                                .stages = s->stages,
+                                .group = s->group,
+                                .cluster = s->cluster,
+                                .nparams = k->params.n,
+                                .params = p,
+                                .clauses = cl,
+                                .axes = ax };
     for (int i = 0; i < k->params.n; i++)
         describe_param(k, &k->params.v[i], &p[i]);
     for (int i = 0; grid && i < grid->nclauses; i++)

@@ -83,7 +83,11 @@ static bool tail_byte(char ch) // of a character of several bytes
 static size_t utf8_len(const char *s, size_t n)
 {
     unsigned char ch = (unsigned char)*s;
-    size_t len = ch < 0x80 ? 1 : ch >= 0xC2 && ch < 0xE0 ? 2 : ch >= 0xE0 && ch < 0xF0 ? 3 : ch >= 0xF0 && ch < 0xF5 ? 4 : 0;
+    size_t len = ch < 0x80                 ? 1
+                 : ch >= 0xC2 && ch < 0xE0 ? 2
+                 : ch >= 0xE0 && ch < 0xF0 ? 3
+                 : ch >= 0xF0 && ch < 0xF5 ? 4
+                                           : 0;
     if (!len || len > n)
         return 0;
     for (size_t i = 1; i < len; i++)

@@ -75,7 +75,8 @@ static bool note_set(void *user, struct op *op)
 static struct carried carried_by(struct em *m, struct block *a, struct block *b)
 {
     int n = m->k->vars.n;
-    struct carried c = { m, NEWN(m->c->arena, bool, n + 1), NEWN(m->c->arena, bool, n + 1), 0, NEWN(m->c->arena, int, n + 1) };
+    struct carried c = { m, NEWN(m->c->arena, bool, n + 1), NEWN(m->c->arena, bool, n + 1), 0,
+                         NEWN(m->c->arena, int, n + 1) };
     walk(a, note_set, &c);
     if (b)
         walk(b, note_set, &c);
@@ -141,7 +142,8 @@ static void loop(struct em *m, const struct op *op, val step)
     struct carried c = carried_by(m, op->body, NULL);
     struct mb_for f;
     struct scope outer = em_enter(m);
-    mb_for_begin(m->mb, &f, em_scalar(m, op->args[0]), em_scalar(m, op->args[1]), step, carried_values(m, &c), gather_vars(m, &c));
+    mb_for_begin(m->mb, &f, em_scalar(m, op->args[0]), em_scalar(m, op->args[1]), step, carried_values(m, &c),
+                 gather_vars(m, &c));
     scatter_vars(m, &c, f.args);
     if (op->code == OP_FOR) {
         m->origin[op->axis->id] = f.iv;
@@ -237,8 +239,11 @@ static val open_map(struct em *m, const struct op *op, int i, val at)
     const struct clause *c = &op->clauses[i];
     struct mb *b = m->mb;
     val v[4], at64 = mb_un(b, "zext", at, m->ty->i64);
-    struct gaddr g = { .buf = c->map, .base = m->base[c->map->id], .uniform = mb_bin(b, "mul", at64, mb_i64(b, 16)),
-                       .lane = mb_i32(b, 0), .bytes = m->bytes[c->map->id] };
+    struct gaddr g = { .buf = c->map,
+                       .base = m->base[c->map->id],
+                       .uniform = mb_bin(b, "mul", at64, mb_i64(b, 16)),
+                       .lane = mb_i32(b, 0),
+                       .bytes = m->bytes[c->map->id] };
     m->t->gload(&m->e, &g, m->ty->i32, 4, 4, v);
     for (int j = 0; j < 3; j++)
         v[j] = m->t->uniform ? m->t->uniform(&m->e, v[j]) : v[j];
@@ -297,84 +302,86 @@ static void statement(struct em *m, const struct block *b, int at)
 {
     const struct op *op = b->ops.v[at];
     switch (op->code) {
-    case OP_GET:
-        m->ops[op->id] = m->vars[op->var->id];
-        break;
+    case OP_GET: m->ops[op->id] = m->vars[op->var->id]; break;
     case OP_VAR:
-    case OP_SET:
-        m->vars[op->var->id] = as_var(m, op->var, op->args[0]);
-        break;
-    case OP_LOAD:
-        em_load(m, op);
-        break;
-    case OP_STORE:
-        em_store(m, op);
-        break;
-    case OP_ATOMIC_ADD:
-        em_atomic(m, op);
-        break;
-    case OP_COPY:
-        em_copy(m, op);
-        break;
-    case OP_PUT:
-        em_put(m, op);
-        break;
-    case OP_COMMIT:
-        m->t->commit(&m->e);
-        break;
-    case OP_WAIT:
-        m->t->wait(&m->e, (int)op->ival);
-        break;
-    case OP_BARRIER:
-        m->t->barrier(&m->e);
-        break;
+    case OP_SET: m->vars[op->var->id] = as_var(m, op->var, op->args[0]); break;
+    case OP_LOAD: em_load(m, op); break;
+    case OP_STORE: em_store(m, op); break;
+    case OP_ATOMIC_ADD: em_atomic(m, op); break;
+    case OP_COPY: em_copy(m, op); break;
+    case OP_PUT: em_put(m, op); break;
+    case OP_COMMIT: m->t->commit(&m->e); break;
+    case OP_WAIT: m->t->wait(&m->e, (int)op->ival); break;
+    case OP_BARRIER: m->t->barrier(&m->e); break;
     case OP_MMA:
         if (!m->ops[op->id].v)
             em_mma_run(m, b, at);
         break;
     case OP_REDUCE_SUM:
     case OP_REDUCE_MAX:
-    case OP_REDUCE_MIN:
-        em_reduce(m, op);
-        break;
-    case OP_SCAN_SUM:
-        em_scan(m, op);
-        break;
-    case OP_FOR:
-        loop(m, op, mb_i32(m->mb, op->axis->size));
-        break;
-    case OP_EACH:
-        loop(m, op, mb_i32(m->mb, 1));
-        break;
+    case OP_REDUCE_MIN: em_reduce(m, op); break;
+    case OP_SCAN_SUM: em_scan(m, op); break;
+    case OP_FOR: loop(m, op, mb_i32(m->mb, op->axis->size)); break;
+    case OP_EACH: loop(m, op, mb_i32(m->mb, 1)); break;
     case OP_AT:
     case OP_RANGE:
         declare_range(m, op);
         if (op->body)
             em_block(m, op->body);
         break;
-    case OP_IF:
-        branch(m, op);
-        break;
-    case OP_PARALLEL:
-        grid(m, op);
-        break;
-    case OP_SHARED:
-        declare_shared(m, op);
-        break;
-    case OP_ROLE: case OP_ARRIVE: case OP_AWAIT:
-        em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch");
-        break;
-    case OP_EXP: case OP_LOG: case OP_SIGMOID: case OP_SILU: case OP_TANH: case OP_GELU: case OP_SOFTMAX: case OP_ARGMAX:
-    case OP_TOPK: case OP_TAKE: case OP_DOT: case OP_COUNT:
-        em_fail(m, op->loc, "this operation should be gone by now");
-        break;
-    case OP_CONST: case OP_DIM: case OP_SCALAR: case OP_INDEX: case OP_ORIGIN: case OP_ADD: case OP_SUB: case OP_MUL:
-    case OP_DIV: case OP_REM: case OP_MIN: case OP_MAX: case OP_NEG: case OP_ABS: case OP_AND: case OP_OR: case OP_XOR:
-    case OP_NOT: case OP_SHL: case OP_SHR: case OP_LT: case OP_LE: case OP_GT: case OP_GE: case OP_EQ: case OP_NE:
-    case OP_SELECT: case OP_CAST: case OP_ORDER: case OP_EXP2: case OP_LOG2: case OP_SQRT: case OP_RSQRT: case OP_RCP:
-    case OP_FLOOR:
-        em_value(m, op);
-        break;
+    case OP_IF: branch(m, op); break;
+    case OP_PARALLEL: grid(m, op); break;
+    case OP_SHARED: declare_shared(m, op); break;
+    case OP_ROLE:
+    case OP_ARRIVE:
+    case OP_AWAIT: em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch"); break;
+    case OP_EXP:
+    case OP_LOG:
+    case OP_SIGMOID:
+    case OP_SILU:
+    case OP_TANH:
+    case OP_GELU:
+    case OP_SOFTMAX:
+    case OP_ARGMAX:
+    case OP_TOPK:
+    case OP_TAKE:
+    case OP_DOT:
+    case OP_COUNT: em_fail(m, op->loc, "this operation should be gone by now"); break;
+    case OP_CONST:
+    case OP_DIM:
+    case OP_SCALAR:
+    case OP_INDEX:
+    case OP_ORIGIN:
+    case OP_ADD:
+    case OP_SUB:
+    case OP_MUL:
+    case OP_DIV:
+    case OP_REM:
+    case OP_MIN:
+    case OP_MAX:
+    case OP_NEG:
+    case OP_ABS:
+    case OP_AND:
+    case OP_OR:
+    case OP_XOR:
+    case OP_NOT:
+    case OP_SHL:
+    case OP_SHR:
+    case OP_LT:
+    case OP_LE:
+    case OP_GT:
+    case OP_GE:
+    case OP_EQ:
+    case OP_NE:
+    case OP_SELECT:
+    case OP_CAST:
+    case OP_ORDER:
+    case OP_EXP2:
+    case OP_LOG2:
+    case OP_SQRT:
+    case OP_RSQRT:
+    case OP_RCP:
+    case OP_FLOOR: em_value(m, op); break;
     }
 }
 

@@ -27,14 +27,14 @@ struct em {
     const struct kernel *k;
     const struct target *t;
     const struct mb_types *ty;
-    struct tile *ops;    // by op id
-    struct tile *vars;   // by var id
-    bool *acc_var;       // by var id: held packed
-    val *origin, *hi;    // by axis id, i32
-    val *counter;        // by op id: of EACH and of PARALLEL's clauses: [op id * CLAUSES + clause]
-    val *dim;            // by index in k->dims
-    val *bytes;          // by buf id, i64
-    val *base;           // by buf id, llvm.ptr<1>
+    struct tile *ops;  // by op id
+    struct tile *vars; // by var id
+    bool *acc_var;     // by var id: held packed
+    val *origin, *hi;  // by axis id, i32
+    val *counter;      // by op id: of EACH and of PARALLEL's clauses: [op id * CLAUSES + clause]
+    val *dim;          // by index in k->dims
+    val *bytes;        // by buf id, i64
+    val *base;         // by buf id, llvm.ptr<1>
     VEC(struct cached) cache;
     VEC(struct unpacked) unpacked;
     bool failed;
@@ -55,15 +55,16 @@ int em_threads(const struct em *m);
 // ---- emit_value.c
 mty em_type(struct em *m, enum elem e);
 int em_reg_bits(const struct em *m, int dist, const struct axis *a);
-int em_elems(const struct em *m, int dist, const struct type *t);                          // register elements
-void em_split(const struct em *m, int dist, const struct type *t, int e, int *idx);        // element -> per axis
-int em_join(const struct em *m, int dist, const struct type *t, const struct type *of, const int *idx); // of's axes -> t's element
-int em_reg_pos(const struct em *m, int dist, const struct axis *a, int idx);               // position bits of a register index
-val em_thread_pos(struct em *m, int dist, const struct axis *a);                           // position bits of this thread
-val em_pos(struct em *m, int dist, const struct axis *a, int idx);                         // both
-val em_index(struct em *m, int dist, const struct axis *a, int idx);                       // origin + pos
-val em_valid(struct em *m, int dist, const struct axis *a, int idx);                       // inside hi; NOVAL: always
-struct tile em_tile(struct em *m, const struct op *op);                                    // its value, unpacked
+int em_elems(const struct em *m, int dist, const struct type *t);                   // register elements
+void em_split(const struct em *m, int dist, const struct type *t, int e, int *idx); // element -> per axis
+int em_join(const struct em *m, int dist, const struct type *t, const struct type *of,
+            const int *idx);                                                 // of's axes -> t's element
+int em_reg_pos(const struct em *m, int dist, const struct axis *a, int idx); // position bits of a register index
+val em_thread_pos(struct em *m, int dist, const struct axis *a);             // position bits of this thread
+val em_pos(struct em *m, int dist, const struct axis *a, int idx);           // both
+val em_index(struct em *m, int dist, const struct axis *a, int idx);         // origin + pos
+val em_valid(struct em *m, int dist, const struct axis *a, int idx);         // inside hi; NOVAL: always
+struct tile em_tile(struct em *m, const struct op *op);                      // its value, unpacked
 val em_scalar(struct em *m, const struct op *op);
 val em_elem(struct em *m, const struct op *arg, int dist, const struct type *t, const int *idx, enum elem as);
 val em_convert(struct em *m, enum elem from, enum elem to, val x);
@@ -81,8 +82,8 @@ void em_copy(struct em *m, const struct op *op);
 void em_put(struct em *m, const struct op *op);
 // Shared-memory offsets are linear over GF(2) in the bits of (row, col).
 struct lin {
-    val thread;        // i32: this thread's part
-    int64_t possible;  // bits that `thread` may have set
+    val thread;       // i32: this thread's part
+    int64_t possible; // bits that `thread` may have set
     const struct buf *buf;
 };
 int64_t em_lin_const(const struct buf *b, int row, int col);

@@ -168,7 +168,7 @@ void em_from_first(struct em *m, const struct op *op, unsigned lane, unsigned wa
 
 // ---- prefix sums -------------------------------------------------------------------------------------------------
 
-struct step { // adding the lower half's total to the upper half, for one bit of the position
+struct step {                 // adding the lower half's total to the upper half, for one bit of the position
     int reg_set, reg_clear;   // register-index bits of the source: set; cleared
     int lane_set, lane_clear; // lane bits
     int warp_set, warp_clear;
@@ -180,7 +180,9 @@ static struct step step_of(const struct home *h, int bit)
     for (int i = 0; i <= bit; i++) {
         int b = 1 << h->bits[i].pos;
         int *set = h->bits[i].home == BIT_REG ? &s.reg_set : h->bits[i].home == BIT_LANE ? &s.lane_set : &s.warp_set;
-        int *clear = h->bits[i].home == BIT_REG ? &s.reg_clear : h->bits[i].home == BIT_LANE ? &s.lane_clear : &s.warp_clear;
+        int *clear = h->bits[i].home == BIT_REG    ? &s.reg_clear
+                     : h->bits[i].home == BIT_LANE ? &s.lane_clear
+                                                   : &s.warp_clear;
         *(i < bit ? set : clear) |= b;
     }
     return s;
@@ -211,8 +213,11 @@ static val source(struct em *m, const struct op *op, const struct step *s, const
 {
     struct mb *b = m->mb;
     if (s->warp_set || s->warp_clear)
-        return mb_load(b, em_type(m, op->type.elem), scratch_at(m, e, other_thread(m, s->lane_set | s->lane_clear, s->lane_set,
-                                                                                   s->warp_set | s->warp_clear, s->warp_set)), 4);
+        return mb_load(b, em_type(m, op->type.elem),
+                       scratch_at(m, e,
+                                  other_thread(m, s->lane_set | s->lane_clear, s->lane_set, s->warp_set | s->warp_clear,
+                                               s->warp_set)),
+                       4);
     if (!s->lane_set && !s->lane_clear)
         return t->v[e];
     val lane = mb_bin(b, "and", m->e.lane, mb_i32(b, ~(s->lane_set | s->lane_clear)));

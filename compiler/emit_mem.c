@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-struct index { // one index of an access
+struct index {               // one index of an access
     const struct axis *axis; // its axis part, or NULL
     val scalar;              // its uniform part, without the axis's origin
     int64_t scalar_multiple;
@@ -17,7 +17,7 @@ struct access {
     const struct op *op;
     const struct buf *buf;
     int dist, rank, first; // args[first]: the first index
-    struct type space; // the positions of the access: union of the indices' axes
+    struct type space;     // the positions of the access: union of the indices' axes
     struct index index[RANK_MAX];
     val stride[RANK_MAX]; // i64, bytes
     val extent[RANK_MAX]; // i32
@@ -210,7 +210,9 @@ static struct gaddr address(struct em *m, const struct access *x, const int *idx
 {
     struct mb *b = m->mb;
     mty t = x->wide ? m->ty->i64 : m->ty->i32;
-    struct gaddr g = { .buf = x->buf, .base = m->base[x->buf->id], .uniform = x->uniform, .bytes = m->bytes[x->buf->id] };
+    struct gaddr g = {
+        .buf = x->buf, .base = m->base[x->buf->id], .uniform = x->uniform, .bytes = m->bytes[x->buf->id]
+    };
     g.lane = mb_int(b, t, 0);
     g.pred = x->replica;
     for (int i = 0; i < x->rank; i++) {
@@ -347,7 +349,8 @@ struct lin em_lin(struct em *m, const struct buf *b, val row, int64_t row_bits, 
     struct lin l = { .buf = b };
     val swz = mb_i32(mb, 0);
     if (mask & (row_bits >> s))
-        swz = mb_bin(mb, "shl", mb_bin(mb, "and", mb_bin(mb, "lshr", row, mb_i32(mb, s)), mb_i32(mb, mask)), mb_i32(mb, 4));
+        swz = mb_bin(mb, "shl", mb_bin(mb, "and", mb_bin(mb, "lshr", row, mb_i32(mb, s)), mb_i32(mb, mask)),
+                     mb_i32(mb, 4));
     val c = mb_bin(mb, "xor", mb_bin(mb, "mul", col, mb_i32(mb, eb)), swz);
     l.thread = mb_bin(mb, "or", mb_bin(mb, "mul", row, mb_i32(mb, (int64_t)b->cols * eb)), c);
     l.possible = row_bits * b->cols * eb | col_bits * eb | ((row_bits >> s & mask) << 4);
@@ -389,7 +392,8 @@ static void copy_runs(struct em *m, const struct op *op, struct access *x)
     for (int e = 0; e < n; e += x->run) {
         int idx[RANK_MAX];
         em_split(m, x->dist, &x->space, e, idx);
-        int row = em_reg_pos(m, x->dist, x->space.axes[0], idx[0]), col = em_reg_pos(m, x->dist, x->space.axes[1], idx[1]);
+        int row = em_reg_pos(m, x->dist, x->space.axes[0], idx[0]),
+            col = em_reg_pos(m, x->dist, x->space.axes[1], idx[1]);
         val p = em_lin_ptr(m, &l, slot, row, col);
         struct gaddr g = address(m, x, idx);
         if (x->run * x->bytes >= 4) {

@@ -139,10 +139,10 @@ struct operand { // one side of an mma: where this lane's runs start, and what o
     const struct axis *axis;
     struct lin lin;
     val slot;
-    int unit;             // rows of an instruction
-    int rows, ks;         // instructions of one fetch along the rows and along k
-    int blocks;           // fetches along the rows of this warp
-    val *frag;            // [block * rows * ks]: of the current k step
+    int unit;     // rows of an instruction
+    int rows, ks; // instructions of one fetch along the rows and along k
+    int blocks;   // fetches along the rows of this warp
+    val *frag;    // [block * rows * ks]: of the current k step
 };
 
 // The value whose bits come from the lane as the map says: "l2 l3 -" ...
@@ -158,7 +158,8 @@ static val lane_bits(struct em *m, const char *map, int64_t *possible)
             continue;
         while (i + run < n && b[i + run].home == BIT_LANE && b[i + run].pos == b[i].pos + run)
             run++;
-        val y = mb_bin(m->mb, "and", mb_bin(m->mb, "lshr", m->e.lane, mb_i32(m->mb, b[i].pos)), mb_i32(m->mb, (1 << run) - 1));
+        val y = mb_bin(m->mb, "and", mb_bin(m->mb, "lshr", m->e.lane, mb_i32(m->mb, b[i].pos)),
+                       mb_i32(m->mb, (1 << run) - 1));
         x = mb_bin(m->mb, "or", x, mb_bin(m->mb, "shl", y, mb_i32(m->mb, i)));
         *possible |= (int64_t)((1 << run) - 1) << i;
     }
@@ -233,10 +234,12 @@ static void multiply(struct em *m, struct product *p, int s)
         for (int mt = 0; mt < p->g.mt; mt++) {
             val acc[64];
             for (int q = 0; q < per / pack; q++)
-                acc[q] = pack > 1 ? p->acc.v[(mt * p->g.nt + nt) * (per / pack) + q] : p->acc.v[element(&p->g, mt, nt, q)];
+                acc[q] =
+                    pack > 1 ? p->acc.v[(mt * p->g.nt + nt) * (per / pack) + q] : p->acc.v[element(&p->g, mt, nt, q)];
             m->t->mma(&m->e, i, frag(&p->a, mt, s), frag(&p->b, nt, s), acc);
             for (int q = 0; q < per / pack; q++)
-                *(pack > 1 ? &p->acc.v[(mt * p->g.nt + nt) * (per / pack) + q] : &p->acc.v[element(&p->g, mt, nt, q)]) = acc[q];
+                *(pack > 1 ? &p->acc.v[(mt * p->g.nt + nt) * (per / pack) + q] : &p->acc.v[element(&p->g, mt, nt, q)]) =
+                    acc[q];
         }
 }
 

@@ -202,7 +202,8 @@ val em_convert(struct em *m, enum elem from, enum elem to, val x)
     if (to == EL_I32) { // truncates, saturates, NaN gives 0
         x = em_convert(m, from, EL_F32, x);
         return mb_op(b, "llvm.call_intrinsic", m->ty->i32, 1, &x,
-                     "intrin = \"llvm.fptosi.sat.i32.f32\", operandSegmentSizes = array<i32: 1, 0>, op_bundle_sizes = array<i32>");
+                     "intrin = \"llvm.fptosi.sat.i32.f32\", operandSegmentSizes = array<i32: 1, 0>, op_bundle_sizes = "
+                     "array<i32>");
     }
     if (from != EL_F32 && to != EL_F32)
         return em_convert(m, EL_F32, to, em_convert(m, from, EL_F32, x));
@@ -347,10 +348,8 @@ static enum elem computes_in(const struct op *op)
     switch (op_infos[op->code].rule) {
     case TR_ARITH:
     case TR_FLOAT:
-    case TR_COMPARE:
-        return elem_is_float(e) || elem_is_float(f) ? EL_F32 : e;
-    default:
-        return op->code == OP_ORDER ? EL_F32 : e;
+    case TR_COMPARE: return elem_is_float(e) || elem_is_float(f) ? EL_F32 : e;
+    default: return op->code == OP_ORDER ? EL_F32 : e;
     }
 }
 
@@ -382,8 +381,7 @@ static val leaf(struct em *m, const struct op *op)
             if (m->k->dims.v[i] == op->dim)
                 return m->dim[i];
         break;
-    case OP_SCALAR:
-        return m->e.args[op->param];
+    case OP_SCALAR: return m->e.args[op->param];
     case OP_ORIGIN:
         if (op->region)
             return m->counter[op->region->id * CLAUSES + op->clause];

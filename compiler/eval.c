@@ -20,7 +20,8 @@ _Noreturn void ev_fault(struct ev *e, const struct op *op, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    e->why = arena_printf(e->c->arena, "line %d: %s: %s", op ? op->loc.line : 0, op ? op_infos[op->code].name : "eval", text);
+    e->why = arena_printf(e->c->arena, "line %d: %s: %s", op ? op->loc.line : 0, op ? op_infos[op->code].name : "eval",
+                          text);
     longjmp(e->fault, 1);
 }
 
@@ -42,7 +43,10 @@ static double read_elem(enum elem el, const void *p, int64_t i)
         double v = ex == 31 ? (m ? NAN : INFINITY) : ex ? ldexp(1024 + m, ex - 25) : ldexp(m, -24);
         return h >> 15 ? -v : v;
     }
-    case EL_I32: case EL_NONE: case EL_BOOL: case EL_COUNT: break;
+    case EL_I32:
+    case EL_NONE:
+    case EL_BOOL:
+    case EL_COUNT: break;
     }
     return (double)((const int32_t *)p)[i];
 }
@@ -69,19 +73,17 @@ static void write_elem(enum elem el, void *p, int64_t i, double v)
     uint32_t u;
     v = elem_round(el, v);
     switch (el) {
-    case EL_F32:
-        ((float *)p)[i] = (float)v;
-        return;
+    case EL_F32: ((float *)p)[i] = (float)v; return;
     case EL_BF16:
         f = (float)v;
         memcpy(&u, &f, 4);
         ((uint16_t *)p)[i] = isnan(v) ? 0x7fc0 : (uint16_t)(u >> 16);
         return;
-    case EL_F16:
-        ((uint16_t *)p)[i] = half_bits(v);
-        return;
-    case EL_I32: case EL_NONE: case EL_BOOL: case EL_COUNT:
-        break;
+    case EL_F16: ((uint16_t *)p)[i] = half_bits(v); return;
+    case EL_I32:
+    case EL_NONE:
+    case EL_BOOL:
+    case EL_COUNT: break;
     }
     ((int32_t *)p)[i] = (int32_t)v;
 }
@@ -116,7 +118,8 @@ struct access {
     int rank;
 };
 
-static void open_access(struct ev *e, const struct op *op, const struct buf *b, struct op *const *args, struct access *x)
+static void open_access(struct ev *e, const struct op *op, const struct buf *b, struct op *const *args,
+                        struct access *x)
 {
     memset(x, 0, sizeof *x);
     x->rank = b->rank;
@@ -131,7 +134,8 @@ static void open_access(struct ev *e, const struct op *op, const struct buf *b, 
     (void)op;
 }
 
-static int64_t place(struct ev *e, const struct op *op, const struct access *x, const struct eval_arg *a, int bytes, int64_t k)
+static int64_t place(struct ev *e, const struct op *op, const struct access *x, const struct eval_arg *a, int bytes,
+                     int64_t k)
 {
     int64_t at = 0, rest = k;
     for (int j = x->space.rank - 1; j >= 0; j--) {
@@ -437,7 +441,9 @@ static void run_op(struct ev *e, const struct op *op)
         else if (op->other)
             run_block(e, op->other);
         return;
-    case OP_RANGE: set_axis(e, op->axis, (int64_t)ev_scalar(e, op->args[0]), (int64_t)ev_scalar(e, op->args[1])); return;
+    case OP_RANGE:
+        set_axis(e, op->axis, (int64_t)ev_scalar(e, op->args[0]), (int64_t)ev_scalar(e, op->args[1]));
+        return;
     case OP_AT:
         set_axis(e, op->axis, (int64_t)ev_scalar(e, op->args[0]), (int64_t)ev_scalar(e, op->args[1]));
         run_block(e, op->body);
@@ -465,8 +471,8 @@ static void run_block(struct ev *e, const struct block *b)
         run_op(e, b->ops.v[i]);
 }
 
-bool eval(struct ctx *c, const struct kernel *k, const struct eval_arg *args, const int64_t *dims, const struct eval_opts *o,
-          const char **why)
+bool eval(struct ctx *c, const struct kernel *k, const struct eval_arg *args, const int64_t *dims,
+          const struct eval_opts *o, const char **why)
 {
     struct ev *e = NEW(c->arena, struct ev);
     e->c = c;

@@ -25,7 +25,7 @@ struct ev {
     const struct kernel *k;
     const struct eval_arg *args;
     struct eval_opts o;
-    struct cells *ops, *vars; // by id
+    struct cells *ops, *vars;    // by id
     int64_t *origin, *hi, *size; // by axis id
     int64_t *counter;            // by op id * CLAUSES_MAX + clause
     int64_t *dim;                // by index in k->dims
@@ -33,9 +33,9 @@ struct ev {
     int **pending;               // by buf id: by slot
     VEC(struct group) groups;    // closed and not waited for, oldest first
     struct group open, spare;
-    int open_touch;              // entries of `touched` that belong to the open group
-    VEC(int *) touched;          // pending counters, one a copy not yet waited for, oldest first
-    VEC(int) group_touch;        // how many of `touched` belong to each group
+    int open_touch;       // entries of `touched` that belong to the open group
+    VEC(int *) touched;   // pending counters, one a copy not yet waited for, oldest first
+    VEC(int) group_touch; // how many of `touched` belong to each group
     struct indices scratch[8];
     jmp_buf fault;
     const char *why;
@@ -44,10 +44,11 @@ _Noreturn void ev_fault(struct ev *e, const struct op *op, const char *fmt, ...)
 
 // eval_ops.c
 int64_t ev_elems(const struct ev *e, const struct type *t);
-double *ev_room(struct ev *e, struct cells *c, int64_t n);          // at least n cells
+double *ev_room(struct ev *e, struct cells *c, int64_t n); // at least n cells
 double ev_scalar(const struct ev *e, const struct op *op);
 // For each position of `space`, where the value of type t has its element: idx[i], i < elements of space.
-const int32_t *ev_project(struct ev *e, int which, const struct type *space, const struct type *t); // which: scratch 0..7
+const int32_t *ev_project(struct ev *e, int which, const struct type *space,
+                          const struct type *t); // which: scratch 0..7
 bool ev_valid(const struct ev *e, const struct axis *a, int64_t pos);
 void ev_value(struct ev *e, const struct op *op); // elementwise, leaves, reductions, scans, dots, composites
 #endif

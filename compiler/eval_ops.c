@@ -175,7 +175,8 @@ static void elementwise(struct ev *e, const struct op *op)
         idx[i] = ev_project(e, i, &op->type, &op->args[i]->type);
     }
     for (int64_t k = 0; k < n; k++)
-        out[k] = element(op, in[0][idx[0][k]], op->nargs > 1 ? in[1][idx[1][k]] : 0, op->nargs > 2 ? in[2][idx[2][k]] : 0);
+        out[k] =
+            element(op, in[0][idx[0][k]], op->nargs > 1 ? in[1][idx[1][k]] : 0, op->nargs > 2 ? in[2][idx[2][k]] : 0);
 }
 
 static double leaf(struct ev *e, const struct op *op)
@@ -233,7 +234,9 @@ static struct lines lines_of(const struct ev *e, const struct type *t, const str
 static double reduce_line(const struct op *op, const double *v, int64_t step, int64_t n)
 {
     bool f = elem_is_float(op->type.elem);
-    double r = op->code == OP_REDUCE_SUM ? 0 : op->code == OP_REDUCE_MAX ? (f ? -INFINITY : INT32_MIN) : (f ? INFINITY : INT32_MAX);
+    double r = op->code == OP_REDUCE_SUM   ? 0
+               : op->code == OP_REDUCE_MAX ? (f ? -INFINITY : INT32_MIN)
+                                           : (f ? INFINITY : INT32_MAX);
     for (int64_t i = 0; i < n; i++) {
         double x = v[i * step];
         if (op->code == OP_REDUCE_SUM)
@@ -271,8 +274,8 @@ static void reduce(struct ev *e, const struct op *op)
             if (op->code != OP_ARGMAX)
                 out[o * l.inner + i] = reduce_line(op, line, l.inner, l.valid);
             else
-                out[o * l.inner + i] = (at = best_of(op, line, l.inner, l.valid, NULL)) < 0 ? -1
-                                       : (double)(e->origin[op->axis->id] + at);
+                out[o * l.inner + i] =
+                    (at = best_of(op, line, l.inner, l.valid, NULL)) < 0 ? -1 : (double)(e->origin[op->axis->id] + at);
         }
 }
 
@@ -365,7 +368,8 @@ static void dot(struct ev *e, const struct op *op)
     struct lines la = lines_of(e, &op->args[1]->type, k), lb = lines_of(e, &op->args[2]->type, k);
     double *out = ev_room(e, &e->ops[op->id], n);
     const double *acc = e->ops[op->args[0]->id].v, *a = e->ops[op->args[1]->id].v, *b = e->ops[op->args[2]->id].v;
-    const int32_t *ic = ev_project(e, 0, &op->type, &op->args[0]->type), *ia = ev_project(e, 1, &op->type, &op->args[1]->type),
+    const int32_t *ic = ev_project(e, 0, &op->type, &op->args[0]->type),
+                  *ia = ev_project(e, 1, &op->type, &op->args[1]->type),
                   *ib = ev_project(e, 2, &op->type, &op->args[2]->type);
     for (int64_t i = 0; i < n; i++) {
         double sum = acc[ic[i]];
@@ -379,27 +383,27 @@ void ev_value(struct ev *e, const struct op *op)
 {
     switch (op_infos[op->code].rule) {
     case TR_REDUCE:
-    case TR_ARGRED:
-        reduce(e, op);
-        return;
+    case TR_ARGRED: reduce(e, op); return;
     case TR_SCAN:
         if (op->code == OP_SOFTMAX)
             softmax(e, op);
         else
             scan(e, op);
         return;
-    case TR_TOPK:
-        topk(e, op);
-        return;
-    case TR_TAKE:
-        take(e, op);
-        return;
-    case TR_DOT:
-        dot(e, op);
-        return;
-    case TR_NONE: case TR_SAME: case TR_ARITH: case TR_FLOAT: case TR_INT: case TR_LOGIC: case TR_COMPARE: case TR_SELECT:
-    case TR_CAST: case TR_LOAD: case TR_OWN:
-        break;
+    case TR_TOPK: topk(e, op); return;
+    case TR_TAKE: take(e, op); return;
+    case TR_DOT: dot(e, op); return;
+    case TR_NONE:
+    case TR_SAME:
+    case TR_ARITH:
+    case TR_FLOAT:
+    case TR_INT:
+    case TR_LOGIC:
+    case TR_COMPARE:
+    case TR_SELECT:
+    case TR_CAST:
+    case TR_LOAD:
+    case TR_OWN: break;
     }
     if (op->code == OP_INDEX)
         index_tile(e, op);

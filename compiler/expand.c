@@ -111,7 +111,8 @@ static struct op *tanh_of(struct ex *x, struct op *v)
 static void gelu(struct ex *x, struct op *v)
 {
     struct op *v3 = bin(x, OP_MUL, bin(x, OP_MUL, v, v), v);
-    struct op *inner = bin(x, OP_MUL, bin(x, OP_ADD, v, bin(x, OP_MUL, v3, f32(x, 0.044715))), f32(x, 0.7978845608028654));
+    struct op *inner =
+        bin(x, OP_MUL, bin(x, OP_ADD, v, bin(x, OP_MUL, v3, f32(x, 0.044715))), f32(x, 0.7978845608028654));
     struct op *t = bin(x, OP_ADD, tanh_of(x, inner), f32(x, 1));
     become(x, OP_MUL, 2, bin(x, OP_MUL, v, f32(x, 0.5)), t, NULL);
 }
@@ -235,36 +236,18 @@ static void one(struct ex *x, struct op *op)
     if (op_infos[op->code].rule == TR_FLOAT)
         v = as_f32(x, v);
     switch ((int)op->code) {
-    case OP_EXP:
-        become(x, OP_EXP2, 1, bin(x, OP_MUL, v, f32(x, 1.4426950408889634)), NULL, NULL);
-        break;
-    case OP_LOG:
-        become(x, OP_MUL, 2, un(x, OP_LOG2, v), f32(x, 0.6931471805599453), NULL);
-        break;
-    case OP_SIGMOID:
-        become(x, OP_RCP, 1, one_plus_exp(x, v, 1), NULL, NULL);
-        break;
-    case OP_SILU:
-        become(x, OP_MUL, 2, v, un(x, OP_RCP, one_plus_exp(x, v, 1)), NULL);
-        break;
+    case OP_EXP: become(x, OP_EXP2, 1, bin(x, OP_MUL, v, f32(x, 1.4426950408889634)), NULL, NULL); break;
+    case OP_LOG: become(x, OP_MUL, 2, un(x, OP_LOG2, v), f32(x, 0.6931471805599453), NULL); break;
+    case OP_SIGMOID: become(x, OP_RCP, 1, one_plus_exp(x, v, 1), NULL, NULL); break;
+    case OP_SILU: become(x, OP_MUL, 2, v, un(x, OP_RCP, one_plus_exp(x, v, 1)), NULL); break;
     case OP_TANH:
         become(x, OP_SUB, 2, bin(x, OP_MUL, un(x, OP_RCP, one_plus_exp(x, v, 2)), f32(x, 2)), f32(x, 1), NULL);
         break;
-    case OP_GELU:
-        gelu(x, v);
-        break;
-    case OP_SOFTMAX:
-        softmax(x, v, op->axis);
-        break;
-    case OP_ARGMAX:
-        argmax(x, v, op->axis);
-        break;
-    case OP_TOPK:
-        topk(x, v, op->axis2, op->axis);
-        break;
-    case OP_TAKE:
-        take(x, v, op->args[1], op->axis);
-        break;
+    case OP_GELU: gelu(x, v); break;
+    case OP_SOFTMAX: softmax(x, v, op->axis); break;
+    case OP_ARGMAX: argmax(x, v, op->axis); break;
+    case OP_TOPK: topk(x, v, op->axis2, op->axis); break;
+    case OP_TAKE: take(x, v, op->args[1], op->axis); break;
     }
 }
 

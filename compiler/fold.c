@@ -132,8 +132,8 @@ static bool accumulate(struct fold *f, struct op *o)
 {
     for (int i = 0; i < 2 && o->code == OP_ADD; i++) {
         struct op *d = o->args[i], *acc = o->args[1 - i];
-        if (d->code != OP_DOT || d->args[0]->code != OP_CONST || d->args[0]->fval != 0 || !type_equal(&d->type, &o->type) ||
-            !type_equal(&acc->type, &o->type))
+        if (d->code != OP_DOT || d->args[0]->code != OP_CONST || d->args[0]->fval != 0 ||
+            !type_equal(&d->type, &o->type) || !type_equal(&acc->type, &o->type))
             continue;
         o->code = OP_DOT;
         o->args[0] = acc;
@@ -210,7 +210,7 @@ static void merge(struct fold *f, const struct block *b, int at)
         }
 }
 
-static struct op *final(const struct fold *f, struct op *o)
+static struct op * final(const struct fold *f, struct op *o)
 {
     while (o && f->same[o->id])
         o = f->same[o->id];
@@ -266,7 +266,8 @@ static void flatten(struct fold *f, struct block *b)
             flatten(f, o->body);
         if (o->other)
             flatten(f, o->other);
-        struct block *taken = o->code == OP_IF && o->args[0]->code == OP_CONST ? (o->args[0]->ival ? o->body : o->other) : NULL;
+        struct block *taken =
+            o->code == OP_IF && o->args[0]->code == OP_CONST ? (o->args[0]->ival ? o->body : o->other) : NULL;
         if (o->code == OP_IF && o->args[0]->code == OP_CONST) {
             f->changed = true;
             for (int j = 0; taken && j < taken->ops.n; j++) {

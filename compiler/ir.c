@@ -183,19 +183,14 @@ static double round_small(double v, int mant, int emin, double biggest)
 double elem_round(enum elem e, double v)
 {
     switch (e) {
-    case EL_F32:
-        return (double)(float)v;
+    case EL_F32: return (double)(float)v;
     case EL_BF16: // from f32, as everything in the language is f32 before it is rounded
         return round_small((double)(float)v, 7, -126, 0x1.fep127);
-    case EL_F16:
-        return round_small((double)(float)v, 10, -14, 65504);
-    case EL_I32:
-        return isnan(v) ? 0 : v >= INT32_MAX ? INT32_MAX : v <= INT32_MIN ? INT32_MIN : trunc(v);
-    case EL_BOOL:
-        return v != 0;
+    case EL_F16: return round_small((double)(float)v, 10, -14, 65504);
+    case EL_I32: return isnan(v) ? 0 : v >= INT32_MAX ? INT32_MAX : v <= INT32_MIN ? INT32_MIN : trunc(v);
+    case EL_BOOL: return v != 0;
     case EL_NONE:
-    case EL_COUNT:
-        break;
+    case EL_COUNT: break;
     }
     return v;
 }
@@ -259,10 +254,8 @@ bool op_widens(enum opcode code)
     case TR_SCAN:
     case TR_ARGRED:
     case TR_TOPK:
-    case TR_TAKE:
-        return true;
-    case TR_CAST:
-        return code == OP_ORDER;
+    case TR_TAKE: return true;
+    case TR_CAST: return code == OP_ORDER;
     case TR_NONE:
     case TR_SAME:
     case TR_INT:
@@ -270,8 +263,7 @@ bool op_widens(enum opcode code)
     case TR_SELECT:
     case TR_DOT:
     case TR_LOAD:
-    case TR_OWN:
-        break;
+    case TR_OWN: break;
     }
     return false;
 }

@@ -20,8 +20,25 @@ enum opcode {
 #undef OP
     OP_COUNT
 };
-enum type_rule { TR_NONE, TR_SAME, TR_ARITH, TR_FLOAT, TR_INT, TR_LOGIC, TR_COMPARE, TR_SELECT, TR_CAST,
-                 TR_REDUCE, TR_SCAN, TR_ARGRED, TR_TOPK, TR_TAKE, TR_DOT, TR_LOAD, TR_OWN };
+enum type_rule {
+    TR_NONE,
+    TR_SAME,
+    TR_ARITH,
+    TR_FLOAT,
+    TR_INT,
+    TR_LOGIC,
+    TR_COMPARE,
+    TR_SELECT,
+    TR_CAST,
+    TR_REDUCE,
+    TR_SCAN,
+    TR_ARGRED,
+    TR_TOPK,
+    TR_TAKE,
+    TR_DOT,
+    TR_LOAD,
+    TR_OWN
+};
 struct op_info {
     const char *name;
     int nargs;
@@ -34,7 +51,10 @@ extern const struct op_info op_infos[OP_COUNT]; // ir.c
 enum elem { EL_NONE, EL_BOOL, EL_I32, EL_F32, EL_BF16, EL_F16, EL_COUNT };
 extern const char *const elem_names[EL_COUNT]; // "", "bool", "i32", "f32", "bf16", "f16"
 extern const int elem_bytes[EL_COUNT];         // bool: 1 (in registers only: no buffer of bool)
-static inline bool elem_is_float(enum elem e) { return e >= EL_F32; }
+static inline bool elem_is_float(enum elem e)
+{
+    return e >= EL_F32;
+}
 
 enum { RANK_MAX = 4 };
 
@@ -50,8 +70,8 @@ struct dim {
 // One bit of an axis index lives in a register number, a lane number or a warp number.
 enum bit_home { BIT_REG = 'r', BIT_LANE = 'l', BIT_WARP = 'w' };
 struct bit {
-    char home;    // enum bit_home
-    int8_t pos;   // which bit of that number. For BIT_REG: position among this axis's own register bits
+    char home;  // enum bit_home
+    int8_t pos; // which bit of that number. For BIT_REG: position among this axis's own register bits
 };
 enum { BITS_MAX = 16 };
 
@@ -62,7 +82,7 @@ enum axis_kind {
 };
 struct axis {
     const char *name;
-    int id;             // index into kernel->axes
+    int id; // index into kernel->axes
     enum axis_kind kind;
     struct op *def;     // PARALLEL, FOR, AT, RANGE
     struct op *lo, *hi; // scalars; AX_MAP: NULL (from the tile map entry)
@@ -82,7 +102,7 @@ struct type {
 // The register elements of a tile are numbered with the last axis's register bits lowest, in order of bits.
 struct home {
     struct axis *axis;
-    int nbits; // log2(axis->size)
+    int nbits;                 // log2(axis->size)
     struct bit bits[BITS_MAX]; // bits[i]: where bit i of the position (index - origin) lives
 };
 struct dist {
@@ -109,9 +129,9 @@ struct buf {
     int64_t offset; // byte offset in the block's shared memory; -1 until layout places it
     struct loc loc;
 };
-struct param { // in the order of the source; free dims follow as i32, in order of first appearance
-    struct buf *buf;          // tensors and tile maps
-    const char *scalar;       // scalars
+struct param {          // in the order of the source; free dims follow as i32, in order of first appearance
+    struct buf *buf;    // tensors and tile maps
+    const char *scalar; // scalars
     enum elem elem;
 };
 
@@ -134,21 +154,21 @@ struct op {
     struct type type;
     struct op *args[ARGS_MAX];
     int nargs;
-    int dist;            // register tiles: distribution (0: main)
-    const char *name;    // let name; NULL: unnamed
+    int dist;         // register tiles: distribution (0: main)
+    const char *name; // let name; NULL: unnamed
     // attributes, by op
-    struct axis *axis;   // INDEX, ORIGIN (tile axes), REDUCE_*, SCAN, ARGMAX, TOPK, TAKE, FOR, RANGE, AT, SOFTMAX
-    struct axis *axis2;  // TOPK: the axis of the results
-    struct op *region;   // ORIGIN of an EACH, or of PARALLEL's each/map-expert clause: that op
-    int clause;          //   ... and which of PARALLEL's clauses
-    struct buf *buf;     // LOAD STORE ATOMIC_ADD COPY (source) SHARED PUT; MMA: a
-    struct buf *buf2;    // COPY PUT: destination; MMA: b
-    struct var *var;     // VAR GET SET
-    struct dim *dim;     // DIM
-    int param;           // SCALAR: index into kernel->params
-    int64_t ival;        // CONST of bool and i32; WAIT n; ROLE first warp
-    int64_t ival2;       // ROLE warps
-    double fval;         // CONST of floats
+    struct axis *axis;  // INDEX, ORIGIN (tile axes), REDUCE_*, SCAN, ARGMAX, TOPK, TAKE, FOR, RANGE, AT, SOFTMAX
+    struct axis *axis2; // TOPK: the axis of the results
+    struct op *region;  // ORIGIN of an EACH, or of PARALLEL's each/map-expert clause: that op
+    int clause;         //   ... and which of PARALLEL's clauses
+    struct buf *buf;    // LOAD STORE ATOMIC_ADD COPY (source) SHARED PUT; MMA: a
+    struct buf *buf2;   // COPY PUT: destination; MMA: b
+    struct var *var;    // VAR GET SET
+    struct dim *dim;    // DIM
+    int param;          // SCALAR: index into kernel->params
+    int64_t ival;       // CONST of bool and i32; WAIT n; ROLE first warp
+    int64_t ival2;      // ROLE warps
+    double fval;        // CONST of floats
     struct block *body, *other; // regions; IF: then, else
     struct clause *clauses;     // PARALLEL
     int nclauses;
@@ -177,7 +197,7 @@ struct require {
 
 // What schedule.c decided; printed as annotations of the kernel: @warps(2, 4) @stages(4) @mma(name) ...
 struct sched {
-    const char *variant; // "" : the only one; else appended to the kernel's name with '_'
+    const char *variant;  // "" : the only one; else appended to the kernel's name with '_'
     int warps_m, warps_n; // product = warps of a block; without dots warps_m = warps, warps_n = 1
     int stages;           // ring depth of pipelined loops
     int group;            // raster: row tiles handled together before the next column tile; 0: none
@@ -202,9 +222,9 @@ struct kernel {
     int nops;
     struct sched sched;
     bool scheduled, laid_out;
-    int64_t shared_bytes;   // all of the block's shared memory, the scratch included
-    int64_t scratch;        // its offset: (threads x 4 bytes x register elements of the largest result) for reductions and
-                            // scans along axes with warp bits; -1: none needed
+    int64_t shared_bytes; // all of the block's shared memory, the scratch included
+    int64_t scratch; // its offset: (threads x 4 bytes x register elements of the largest result) for reductions and
+                     // scans along axes with warp bits; -1: none needed
     struct kernel *next;
 };
 struct schedule { // a schedule block of the source, unresolved
@@ -234,10 +254,10 @@ bool op_infer(struct ctx *c, struct op *op);
 bool type_has_axis(const struct type *t, const struct axis *a);
 bool type_union(struct type *into, const struct type *t); // adds missing axes; false past RANK_MAX
 bool type_equal(const struct type *a, const struct type *b);
-int64_t type_elems(const struct type *t); // product of axis sizes
+int64_t type_elems(const struct type *t);                   // product of axis sizes
 const char *type_text(struct ctx *c, const struct type *t); // "f32[rows, cols]", for diagnostics
 double elem_round(enum elem e, double v); // as CAST does: bf16, f16 to nearest even, i32 truncates and saturates
-bool op_widens(enum opcode code); // its bf16 and f16 operands must be cast to f32 (op_unary, op_binary do that)
+bool op_widens(enum opcode code);         // its bf16 and f16 operands must be cast to f32 (op_unary, op_binary do that)
 struct op *op_widen(struct ctx *c, struct kernel *k, struct block *b, struct op *x); // f32(x) if x is bf16 or f16
 // Bounds of a scalar i32 (or of all elements of an index tile), from constants, dims and counters: lo <= x <= hi.
 void op_bounds(const struct op *op, int64_t *lo, int64_t *hi);
@@ -263,8 +283,21 @@ bool fold(struct ctx *c, struct kernel *k); // constants, identities, common sub
 struct kernel **schedule(struct ctx *c, const struct module *m, const struct kernel *k, int *n);
 bool layout(struct ctx *c, struct kernel *k);
 // ---- verify.c: after every stage; lists all faults at the guilty lines
-enum stage { ST_TOKENS, ST_AST, ST_TILE, ST_EXPAND, ST_SCHED, ST_LAYOUT, ST_MLIR, ST_MLIRLLVM, ST_LLVM, ST_LLVMOPT,
-             ST_ASM, ST_IMAGE, ST_COUNT };
+enum stage {
+    ST_TOKENS,
+    ST_AST,
+    ST_TILE,
+    ST_EXPAND,
+    ST_SCHED,
+    ST_LAYOUT,
+    ST_MLIR,
+    ST_MLIRLLVM,
+    ST_LLVM,
+    ST_LLVMOPT,
+    ST_ASM,
+    ST_IMAGE,
+    ST_COUNT
+};
 extern const char *const stage_names[ST_COUNT];
 bool verify(struct ctx *c, const struct kernel *k, enum stage after);
 

@@ -12,9 +12,10 @@
 static const char *name_of(const struct op *op)
 {
     static const char *const signs[OP_COUNT] = {
-        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*",  [OP_DIV] = "/",  [OP_REM] = "%", [OP_NEG] = "-",
-        [OP_AND] = "&", [OP_OR] = "|",  [OP_XOR] = "^",  [OP_NOT] = "!",  [OP_LT] = "<",  [OP_LE] = "<=",
-        [OP_GT] = ">",  [OP_GE] = ">=", [OP_EQ] = "==",  [OP_NE] = "!=",  [OP_SHL] = "<<", [OP_SHR] = ">>" };
+        [OP_ADD] = "+", [OP_SUB] = "-", [OP_MUL] = "*", [OP_DIV] = "/", [OP_REM] = "%",  [OP_NEG] = "-",
+        [OP_AND] = "&", [OP_OR] = "|",  [OP_XOR] = "^", [OP_NOT] = "!", [OP_LT] = "<",   [OP_LE] = "<=",
+        [OP_GT] = ">",  [OP_GE] = ">=", [OP_EQ] = "==", [OP_NE] = "!=", [OP_SHL] = "<<", [OP_SHR] = ">>"
+    };
     return signs[op->code] ? signs[op->code] : op_infos[op->code].name;
 }
 
@@ -61,8 +62,7 @@ static bool same_elem(struct ctx *c, const struct op *op, int a, int b)
 {
     if (op->args[a]->type.elem == op->args[b]->type.elem)
         return true;
-    return error(c, op->loc, "operands of '%s' differ: %s and %s", name_of(op), arg_text(c, op, a),
-                 arg_text(c, op, b));
+    return error(c, op->loc, "operands of '%s' differ: %s and %s", name_of(op), arg_text(c, op, a), arg_text(c, op, b));
 }
 
 // Arithmetic works in i32 and f32 only.
@@ -145,8 +145,8 @@ static bool infer_along(struct ctx *c, struct op *op, enum type_rule rule)
         if (!want_elem(c, op, 1, EL_I32))
             return false;
         if (type_has_axis(&op->args[1]->type, op->axis))
-            return error(c, op->loc, "the index of 'take' along '%s' must not have that axis: it is %s",
-                         op->axis->name, arg_text(c, op, 1));
+            return error(c, op->loc, "the index of 'take' along '%s' must not have that axis: it is %s", op->axis->name,
+                         arg_text(c, op, 1));
         if (!type_union(&op->type, &op->args[1]->type))
             return error(c, op->loc, "result of 'take' has more than %d axes", RANK_MAX);
     }
@@ -240,8 +240,7 @@ static bool indices(struct ctx *c, struct op *op, int from)
         return error(c, op->loc, "'%s' needs a buffer in global memory", name_of(op));
     for (int i = from; i < from + b->rank; i++)
         if (op->args[i]->type.elem != EL_I32)
-            return error(c, op->loc, "index %d of '%s' must be i32, not %s", i - from + 1, b->name,
-                         arg_text(c, op, i));
+            return error(c, op->loc, "index %d of '%s' must be i32, not %s", i - from + 1, b->name, arg_text(c, op, i));
     return unite(c, op, from, from + b->rank);
 }
 
@@ -373,31 +372,23 @@ bool op_infer(struct ctx *c, struct op *op)
         if (!is_value(c, op, i))
             return false;
     switch (info->rule) {
-    case TR_NONE:
-        return check_statement(c, op);
+    case TR_NONE: return check_statement(c, op);
     case TR_SAME:
     case TR_ARITH:
     case TR_FLOAT:
     case TR_INT:
     case TR_LOGIC:
-    case TR_COMPARE:
-        return infer_elementwise(c, op, info->rule);
-    case TR_SELECT:
-        return infer_select(c, op);
-    case TR_CAST:
-        return infer_cast(c, op);
+    case TR_COMPARE: return infer_elementwise(c, op, info->rule);
+    case TR_SELECT: return infer_select(c, op);
+    case TR_CAST: return infer_cast(c, op);
     case TR_REDUCE:
     case TR_SCAN:
     case TR_ARGRED:
     case TR_TOPK:
-    case TR_TAKE:
-        return infer_along(c, op, info->rule);
-    case TR_DOT:
-        return op->code == OP_MMA ? infer_mma(c, op) : infer_dot(c, op);
-    case TR_LOAD:
-        return infer_memory(c, op);
-    case TR_OWN:
-        return infer_leaf(c, op);
+    case TR_TAKE: return infer_along(c, op, info->rule);
+    case TR_DOT: return op->code == OP_MMA ? infer_mma(c, op) : infer_dot(c, op);
+    case TR_LOAD: return infer_memory(c, op);
+    case TR_OWN: return infer_leaf(c, op);
     }
     return false;
 }
@@ -451,14 +442,10 @@ static int64_t multiple(const struct op *op, int depth)
     x = op->nargs > 0 ? multiple(op->args[op->code == OP_SELECT ? 2 : 0], depth + 1) : 1;
     y = op->nargs > 1 ? multiple(op->args[1], depth + 1) : 1;
     switch ((int)op->code) { // most ops: nothing known
-    case OP_CONST:
-        return low_bit(op->ival);
-    case OP_DIM:
-        return low_bit(op->dim->bound >= 0 ? op->dim->bound : op->dim->multiple > 0 ? op->dim->multiple : 1);
-    case OP_INDEX:
-        return axis_multiple(op->axis, depth + 1);
-    case OP_ORIGIN:
-        return op->axis ? axis_multiple(op->axis, depth + 1) : 1;
+    case OP_CONST: return low_bit(op->ival);
+    case OP_DIM: return low_bit(op->dim->bound >= 0 ? op->dim->bound : op->dim->multiple > 0 ? op->dim->multiple : 1);
+    case OP_INDEX: return axis_multiple(op->axis, depth + 1);
+    case OP_ORIGIN: return op->axis ? axis_multiple(op->axis, depth + 1) : 1;
     case OP_ADD:
     case OP_SUB:
     case OP_MIN:
@@ -468,17 +455,12 @@ static int64_t multiple(const struct op *op, int depth)
     case OP_XOR:
     case OP_REM: // a - b * (a / b)
         return lesser(x, y);
-    case OP_AND:
-        return x > y ? x : y;
-    case OP_MUL:
-        return lesser(x * y, MULTIPLE_CAP);
-    case OP_NEG:
-        return x;
-    case OP_SHL:
-        return op->args[1]->code == OP_CONST ? lesser(x << (op->args[1]->ival & 31), MULTIPLE_CAP) : x;
+    case OP_AND: return x > y ? x : y;
+    case OP_MUL: return lesser(x * y, MULTIPLE_CAP);
+    case OP_NEG: return x;
+    case OP_SHL: return op->args[1]->code == OP_CONST ? lesser(x << (op->args[1]->ival & 31), MULTIPLE_CAP) : x;
     case OP_SHR:
-    case OP_DIV:
-        return quotient(op, x);
+    case OP_DIV: return quotient(op, x);
     }
     return 1;
 }
@@ -577,22 +559,14 @@ static struct range bounds(const struct op *op, int depth)
     a = bounds(op->args[op->code == OP_SELECT ? 2 : 0], depth + 1);
     b = bounds(op->args[1], depth + 1);
     switch ((int)op->code) { // most ops: nothing known
-    case OP_ADD:
-        return in_i32(a.lo + b.lo, a.hi + b.hi);
-    case OP_SUB:
-        return in_i32(a.lo - b.hi, a.hi - b.lo);
-    case OP_MUL:
-        return mul_bounds(a, b);
-    case OP_MIN:
-        return (struct range){ lesser(a.lo, b.lo), lesser(a.hi, b.hi) };
-    case OP_MAX:
-        return (struct range){ a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi };
-    case OP_SELECT:
-        return (struct range){ lesser(a.lo, b.lo), a.hi > b.hi ? a.hi : b.hi };
-    case OP_DIV:
-        return b.lo > 0 && a.lo >= 0 ? (struct range){ a.lo / b.hi, a.hi / b.lo } : any();
-    case OP_REM:
-        return b.lo > 0 && a.lo >= 0 ? (struct range){ 0, lesser(a.hi, b.hi - 1) } : any();
+    case OP_ADD: return in_i32(a.lo + b.lo, a.hi + b.hi);
+    case OP_SUB: return in_i32(a.lo - b.hi, a.hi - b.lo);
+    case OP_MUL: return mul_bounds(a, b);
+    case OP_MIN: return (struct range){ lesser(a.lo, b.lo), lesser(a.hi, b.hi) };
+    case OP_MAX: return (struct range){ a.lo > b.lo ? a.lo : b.lo, a.hi > b.hi ? a.hi : b.hi };
+    case OP_SELECT: return (struct range){ lesser(a.lo, b.lo), a.hi > b.hi ? a.hi : b.hi };
+    case OP_DIV: return b.lo > 0 && a.lo >= 0 ? (struct range){ a.lo / b.hi, a.hi / b.lo } : any();
+    case OP_REM: return b.lo > 0 && a.lo >= 0 ? (struct range){ 0, lesser(a.hi, b.hi - 1) } : any();
     }
     return any();
 }

@@ -74,8 +74,8 @@ int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols)
 
 struct uses {
     struct lay *l;
-    int *op;  // by op id: how many uses
-    int *var; // by var id: how many reads
+    int *op;    // by op id: how many uses
+    int *var;   // by var id: how many reads
     bool *axis; // by axis id: is it named by an op that stays
 };
 
@@ -198,7 +198,7 @@ static void flatten_all(struct lay *l)
 
 struct meet { // which axes stand together in some register tile of the main distribution
     struct lay *l;
-    bool *with;  // [id * n + id]
+    bool *with; // [id * n + id]
     bool *used, *reduced;
     int *vector; // by axis: bits of the longest run of contiguous elements that an access may take
     int n;
@@ -206,7 +206,8 @@ struct meet { // which axes stand together in some register tile of the main dis
 
 static bool reduces(const struct op *op)
 {
-    return op->code == OP_REDUCE_SUM || op->code == OP_REDUCE_MAX || op->code == OP_REDUCE_MIN || op->code == OP_SCAN_SUM;
+    return op->code == OP_REDUCE_SUM || op->code == OP_REDUCE_MAX || op->code == OP_REDUCE_MIN ||
+           op->code == OP_SCAN_SUM;
 }
 
 static void note_vector(struct meet *m, const struct op *op)
@@ -331,14 +332,15 @@ static bool main_homes(struct lay *l)
 {
     struct kernel *k = l->k;
     struct meet m = { .l = l, .n = k->axes.n };
-    m.with = NEWN(l->c->arena, bool, m.n * m.n + 1);
+    m.with = NEWN(l->c->arena, bool, m.n *m.n + 1);
     m.used = NEWN(l->c->arena, bool, m.n + 1);
     m.reduced = NEWN(l->c->arena, bool, m.n + 1);
     m.vector = NEWN(l->c->arena, int, m.n + 1);
     walk(k->body, look, &m);
     for (int i = 0; i < k->axes.n; i++)
         if (m.used[i] && log2_exact(k->axes.v[i]->size) > BITS_MAX)
-            lay_fail(l, k->axes.v[i]->loc, "axis '%s' has %d positions in one tile, at most %d fit; loop over tiles of it",
+            lay_fail(l, k->axes.v[i]->loc,
+                     "axis '%s' has %d positions in one tile, at most %d fit; loop over tiles of it",
                      k->axes.v[i]->name, k->axes.v[i]->size, 1 << BITS_MAX);
     if (l->failed || !walk(k->body, place_mma, l) || l->failed)
         return false;

@@ -15,10 +15,10 @@ enum { SOURCE_MAX = 16 << 20 }; // lines, columns and token numbers are int
 struct lexer {
     struct ctx *c;
     const char *p, *end, *line_start;
-    int line, depth;          // depth: open () and []
+    int line, depth; // depth: open () and []
     VEC(struct token) out;
-    struct text doc;          // comment lines since the last token
-    int doc_line;             // line of the last of them
+    struct text doc; // comment lines since the last token
+    int doc_line;    // line of the last of them
 };
 
 static struct loc here(const struct lexer *l, const char *from, size_t len)
@@ -50,8 +50,8 @@ static struct token *push(struct lexer *l, enum token_kind kind, const char *s, 
 // Does a newline after this token end a statement?
 static bool continues(const struct lexer *l)
 {
-    static const char *const open[] = { "+", "-", "*", "/", "%", "&", "|", "^", "<<", ">>", "==", "!=", "<", "<=", ">", ">=",
-                                        "=", "+=", "-=", "*=", ",", "{", "(", "[", "!", "~", ":" };
+    static const char *const open[] = { "+", "-",  "*", "/",  "%",  "&",  "|", "^", "<<", ">>", "==", "!=", "<", "<=",
+                                        ">", ">=", "=", "+=", "-=", "*=", ",", "{", "(",  "[",  "!",  "~",  ":" };
     if (!l->out.n)
         return true;
     const struct token *t = &l->out.v[l->out.n - 1];

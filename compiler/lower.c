@@ -107,7 +107,8 @@ static bool to_llvm_dialect(struct mb *mb)
 // MLIR cannot say that inline assembly is convergent; without it LLVM may duplicate a barrier.
 static void mark_convergent(LLVMModuleRef m)
 {
-    LLVMAttributeRef a = LLVMCreateEnumAttribute(LLVMGetModuleContext(m), LLVMGetEnumAttributeKindForName("convergent", 10), 0);
+    LLVMAttributeRef a =
+        LLVMCreateEnumAttribute(LLVMGetModuleContext(m), LLVMGetEnumAttributeKindForName("convergent", 10), 0);
     for (LLVMValueRef f = LLVMGetFirstFunction(m); f; f = LLVMGetNextFunction(f))
         for (LLVMBasicBlockRef b = LLVMGetFirstBasicBlock(f); b; b = LLVMGetNextBasicBlock(b))
             for (LLVMValueRef i = LLVMGetFirstInstruction(b); i; i = LLVMGetNextInstruction(i))
@@ -133,7 +134,8 @@ static LLVMTargetMachineRef machine(struct ctx *c, const struct arch *a)
         LLVMDisposeMessage(why);
         return NULL;
     }
-    return LLVMCreateTargetMachine(t, a->triple, a->cpu, a->features, LLVMCodeGenLevelDefault, LLVMRelocPIC, LLVMCodeModelDefault);
+    return LLVMCreateTargetMachine(t, a->triple, a->cpu, a->features, LLVMCodeGenLevelDefault, LLVMRelocPIC,
+                                   LLVMCodeModelDefault);
 }
 
 static bool run_passes(struct ctx *c, LLVMModuleRef m, LLVMTargetMachineRef tm, const char *passes)
@@ -156,8 +158,8 @@ static bool run_passes(struct ctx *c, LLVMModuleRef m, LLVMTargetMachineRef tm, 
     return false;
 }
 
-static bool emit_file(struct ctx *c, LLVMModuleRef m, LLVMTargetMachineRef tm, LLVMCodeGenFileType type, const char **out,
-                      size_t *len)
+static bool emit_file(struct ctx *c, LLVMModuleRef m, LLVMTargetMachineRef tm, LLVMCodeGenFileType type,
+                      const char **out, size_t *len)
 {
     LLVMMemoryBufferRef buf = NULL;
     char *why = NULL;
@@ -182,7 +184,8 @@ static bool keep_bitcode(struct ctx *c, LLVMModuleRef m, struct lower_result *r)
 }
 
 // Code generation consumes the module's shape, so each further file is made from a copy.
-static bool generate(struct ctx *c, const struct lower_opts *o, struct lower_result *r, LLVMModuleRef m, LLVMTargetMachineRef tm)
+static bool generate(struct ctx *c, const struct lower_opts *o, struct lower_result *r, LLVMModuleRef m,
+                     LLVMTargetMachineRef tm)
 {
     const char *text = NULL;
     size_t n = 0;
@@ -201,12 +204,13 @@ static bool generate(struct ctx *c, const struct lower_opts *o, struct lower_res
     return !o->object || emit_file(c, m, tm, LLVMObjectFile, &r->low.obj, &r->low.obj_len);
 }
 
-static bool through_llvm(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o, struct lower_result *r,
-                         LLVMContextRef lc, double t)
+static bool through_llvm(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o,
+                         struct lower_result *r, LLVMContextRef lc, double t)
 {
     LLVMModuleRef m = mlirTranslateModuleToLLVMIR(mlirModuleGetOperation((MlirModule){ mb_module(mb) }), lc);
     if (!mb_flush(mb) || !m)
-        return m || c->errors ? false : error(c, (struct loc){ 0 }, "internal: MLIR could not be translated to LLVM IR");
+        return m || c->errors ? false
+                              : error(c, (struct loc){ 0 }, "internal: MLIR could not be translated to LLVM IR");
     r->low.llvm_module = m;
     LLVMTargetMachineRef tm = machine(c, a);
     if (!tm)
@@ -238,8 +242,8 @@ static bool through_llvm(struct ctx *c, struct mb *mb, const struct arch *a, con
     return ok;
 }
 
-static bool guarded(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o, struct lower_result *r,
-                    double t)
+static bool guarded(struct ctx *c, struct mb *mb, const struct arch *a, const struct lower_opts *o,
+                    struct lower_result *r, double t)
 {
     LLVMContextRef lc = LLVMContextCreate();
     struct messages said = { .n = 0 };
@@ -287,7 +291,8 @@ bool lower(struct ctx *c, struct mb *mb, const struct arch *a, const struct lowe
     start_llvm(a->target);
     double t = now_ms();
     if (!to_llvm_dialect(mb))
-        return c->errors ? false : error(c, (struct loc){ 0 }, "internal: MLIR could not be converted to its LLVM dialect");
+        return c->errors ? false
+                         : error(c, (struct loc){ 0 }, "internal: MLIR could not be converted to its LLVM dialect");
     spent(o, ST_MLIRLLVM, &t);
     dump_mlir(c, mb, o, ST_MLIRLLVM);
     return o->stop <= ST_MLIRLLVM || guarded(c, mb, a, o, r, now_ms());

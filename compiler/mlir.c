@@ -46,7 +46,10 @@ struct mb {
     struct memo types[TABLE], attrs[TABLE];
     struct constant by_key[TABLE], by_value[TABLE]; // of the current function
     int nconst;
-    struct { char *text; int line, col; } message[MESSAGES];
+    struct {
+        char *text;
+        int line, col;
+    } message[MESSAGES];
     int nmessages;
     const char *globals[64];
     int nglobals;
@@ -121,8 +124,9 @@ bool mb_flush(struct mb *m)
 static MlirDialectRegistry registry(void)
 {
     MlirDialectRegistry r = mlirDialectRegistryCreate();
-    MlirDialectHandle h[] = { mlirGetDialectHandle__llvm__(), mlirGetDialectHandle__nvvm__(), mlirGetDialectHandle__rocdl__(),
-                              mlirGetDialectHandle__scf__(), mlirGetDialectHandle__arith__(), mlirGetDialectHandle__cf__() };
+    MlirDialectHandle h[] = { mlirGetDialectHandle__llvm__(),  mlirGetDialectHandle__nvvm__(),
+                              mlirGetDialectHandle__rocdl__(), mlirGetDialectHandle__scf__(),
+                              mlirGetDialectHandle__arith__(), mlirGetDialectHandle__cf__() };
     for (size_t i = 0; i < COUNTOF(h); i++)
         mlirDialectHandleInsertDialect(h[i], r);
     reg_builtin(r.ptr);
@@ -147,13 +151,19 @@ struct mb *mb_new(struct ctx *c)
     mlirContextAttachDiagnosticHandler(m->ctx, on_diagnostic, m, NULL);
     m->loc = mlirLocationUnknownGet(m->ctx);
     m->module = mlirModuleCreateEmpty(m->loc);
-    m->t = (struct mb_types){ .i1 = { mlirIntegerTypeGet(m->ctx, 1).ptr }, .i8 = { mlirIntegerTypeGet(m->ctx, 8).ptr },
-        .i16 = { mlirIntegerTypeGet(m->ctx, 16).ptr }, .i32 = { mlirIntegerTypeGet(m->ctx, 32).ptr },
-        .i64 = { mlirIntegerTypeGet(m->ctx, 64).ptr }, .f16 = { mlirF16TypeGet(m->ctx).ptr },
-        .bf16 = { mlirBF16TypeGet(m->ctx).ptr }, .f32 = { mlirF32TypeGet(m->ctx).ptr },
-        .p0 = { mlirLLVMPointerTypeGet(m->ctx, 0).ptr }, .p1 = { mlirLLVMPointerTypeGet(m->ctx, 1).ptr },
-        .p3 = { mlirLLVMPointerTypeGet(m->ctx, 3).ptr }, .p7 = { mlirLLVMPointerTypeGet(m->ctx, 7).ptr },
-        .p8 = { mlirLLVMPointerTypeGet(m->ctx, 8).ptr } };
+    m->t = (struct mb_types){ .i1 = { mlirIntegerTypeGet(m->ctx, 1).ptr },
+                              .i8 = { mlirIntegerTypeGet(m->ctx, 8).ptr },
+                              .i16 = { mlirIntegerTypeGet(m->ctx, 16).ptr },
+                              .i32 = { mlirIntegerTypeGet(m->ctx, 32).ptr },
+                              .i64 = { mlirIntegerTypeGet(m->ctx, 64).ptr },
+                              .f16 = { mlirF16TypeGet(m->ctx).ptr },
+                              .bf16 = { mlirBF16TypeGet(m->ctx).ptr },
+                              .f32 = { mlirF32TypeGet(m->ctx).ptr },
+                              .p0 = { mlirLLVMPointerTypeGet(m->ctx, 0).ptr },
+                              .p1 = { mlirLLVMPointerTypeGet(m->ctx, 1).ptr },
+                              .p3 = { mlirLLVMPointerTypeGet(m->ctx, 3).ptr },
+                              .p7 = { mlirLLVMPointerTypeGet(m->ctx, 7).ptr },
+                              .p8 = { mlirLLVMPointerTypeGet(m->ctx, 8).ptr } };
     return m;
 }
 
@@ -514,7 +524,7 @@ val mb_icmp(struct mb *m, enum icmp p, val a, val b)
     int64_t x, y;
     if (mb_const_int(m, a, &x) && mb_const_int(m, b, &y)) {
         uint64_t ux = (uint64_t)x, uy = (uint64_t)y; // sign-extended, which keeps the unsigned order too
-        const bool r[] = { x == y, x != y, x < y, x <= y, x > y, x >= y, ux < uy, ux <= uy, ux > uy, ux >= uy };
+        const bool r[] = { x == y, x != y, x<y, x <= y, x> y, x >= y, ux<uy, ux <= uy, ux> uy, ux >= uy };
         return mb_i1(m, r[p]);
     }
     return compare(m, "llvm.icmp", (int)p, a, b);
@@ -542,7 +552,8 @@ val mb_gep(struct mb *m, val base, val byte_offset)
     val v[2] = { base, byte_offset };
     if (mb_const_int(m, byte_offset, &x) && x == 0)
         return base;
-    return mb_op(m, "llvm.getelementptr", mb_type_of(base), 2, v, "elem_type = i8, rawConstantIndices = array<i32: -2147483648>");
+    return mb_op(m, "llvm.getelementptr", mb_type_of(base), 2, v,
+                 "elem_type = i8, rawConstantIndices = array<i32: -2147483648>");
 }
 
 static const char *alignment(int align)
@@ -776,12 +787,13 @@ void mb_global(struct mb *m, const char *name, int64_t bytes, int addr_space, in
     MlirBlock was = m->cur;
     MlirRegion r = mlirRegionCreate();
     MlirType t = mlirLLVMArrayTypeGet(T(m->t.i8), (unsigned)bytes);
-    MlirNamedAttribute a[] = {
-        named(m, "sym_name", mlirStringAttrGet(m->ctx, str(name))), named(m, "global_type", mlirTypeAttrGet(t)),
-        named(m, "linkage", attribute(m, external ? "#llvm.linkage<external>" : "#llvm.linkage<internal>")),
-        named(m, "addr_space", mlirIntegerAttrGet(T(m->t.i32), addr_space)),
-        named(m, "alignment", mlirIntegerAttrGet(T(m->t.i64), align)),
-        named(m, "unnamed_addr", mlirIntegerAttrGet(T(m->t.i64), 0)) };
+    MlirNamedAttribute a[] = { named(m, "sym_name", mlirStringAttrGet(m->ctx, str(name))),
+                               named(m, "global_type", mlirTypeAttrGet(t)),
+                               named(m, "linkage",
+                                     attribute(m, external ? "#llvm.linkage<external>" : "#llvm.linkage<internal>")),
+                               named(m, "addr_space", mlirIntegerAttrGet(T(m->t.i32), addr_space)),
+                               named(m, "alignment", mlirIntegerAttrGet(T(m->t.i64), align)),
+                               named(m, "unnamed_addr", mlirIntegerAttrGet(T(m->t.i64), 0)) };
     mlirOperationStateAddAttributes(&st, COUNTOF(a), a);
     mlirOperationStateAddOwnedRegions(&st, 1, &r);
     m->cur = mlirModuleGetBody(m->module);

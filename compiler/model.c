@@ -122,7 +122,8 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
     // Ragged n: the last tile's unused columns are not useful work.
     int64_t cols = (n + t->bn - 1) / t->bn;
     double useful = (double)n / (double)(cols * t->bn);
-    if (t->bm <= 16) { // few blocks: not every multiprocessor gets as many as it could hold, and the last wave is not full
+    if (t->bm <=
+        16) { // few blocks: not every multiprocessor gets as many as it could hold, and the last wave is not full
         int64_t each = (FEW_TILES * cols + a->processors - 1) / a->processors;
         u.blocks = each < u.blocks ? (int)each : u.blocks;
         double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
@@ -185,7 +186,8 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
                             continue;
                         if (want->bn <= 0 && (t.bn < 32 || (t.bn > n_all && t.bn > 32)))
                             continue;
-                        if (want->bk <= 0 && (t.bk < 32 || t.bk > (t.bm <= 16 ? 128 : 64) || (t.bk > k_all && t.bk > 32)))
+                        if (want->bk <= 0 &&
+                            (t.bk < 32 || t.bk > (t.bm <= 16 ? 128 : 64) || (t.bk > k_all && t.bk > 32)))
                             continue;
                         try_stages(a, s, want, t, &best);
                     }
@@ -218,10 +220,13 @@ static bool look(void *user, struct op *op)
             n *= op->type.axes[i]->size ? op->type.axes[i]->size : 1;
         p->largest = n > p->largest ? n : p->largest;
     }
-    int last = op->code == OP_LOAD ? op->nargs - 1 : op->code == OP_STORE || op->code == OP_ATOMIC_ADD ? op->nargs - 2 : -1;
+    int last = op->code == OP_LOAD                                 ? op->nargs - 1
+               : op->code == OP_STORE || op->code == OP_ATOMIC_ADD ? op->nargs - 2
+                                                                   : -1;
     if (last >= 0 && op->args[last]->code == OP_INDEX && op->args[last]->axis == p->axis)
         p->fast = true;
-    if ((op->code == OP_REDUCE_SUM || op->code == OP_REDUCE_MAX || op->code == OP_REDUCE_MIN || op->code == OP_SCAN_SUM) &&
+    if ((op->code == OP_REDUCE_SUM || op->code == OP_REDUCE_MAX || op->code == OP_REDUCE_MIN ||
+         op->code == OP_SCAN_SUM) &&
         op->axis == p->axis)
         p->reduced = true;
     return true;

@@ -39,10 +39,10 @@ struct run { // one compile
     VEC(struct kernel *) variants; // of all kernels
     VEC(const char *) symbols;
     VEC(const char *) others; // variants that were not asked for
-    struct text facts;       // of the image, if it is to be dumped
-    struct mb *mb;           // to be freed
-    struct lower_result low; // to be freed
-    double since;            // when what is running now began
+    struct text facts;        // of the image, if it is to be dumped
+    struct mb *mb;            // to be freed
+    struct lower_result low;  // to be freed
+    double since;             // when what is running now began
 };
 static const struct loc nowhere = { 0 };
 
@@ -148,8 +148,8 @@ static bool nothing(struct run *r)
         return error(r->c, nowhere, "there is no kernel in this source");
     for (int i = 0; i < (r->others.n ? r->others.n : r->r->names.n); i++)
         text_printf(&known, "%s%s", i ? ", " : "", r->others.n ? r->others.v[i] : r->r->names.v[i]);
-    return error(r->c, nowhere, "there is no %s '%s' in this source; there %s %s", r->others.n ? "variant" : "kernel", r->o.kernel,
-                 strchr(known.s, ',') ? "are" : "is", known.s);
+    return error(r->c, nowhere, "there is no %s '%s' in this source; there %s %s", r->others.n ? "variant" : "kernel",
+                 r->o.kernel, strchr(known.s, ',') ? "are" : "is", known.s);
 }
 
 // Keeps what --kernel names. Verified here, not in a pass: this is what the user wrote.
@@ -175,7 +175,8 @@ static bool do_check(struct run *r)
 // ---- the middle: passes over one kernel --------------------------------------------------------------------------
 
 // The one way a pass runs: left out on request, timed by its stage, and what it made is verified.
-static void run_pass(struct run *r, const char *name, enum stage s, bool (*pass)(struct ctx *, struct kernel *), struct kernel *k)
+static void run_pass(struct run *r, const char *name, enum stage s, bool (*pass)(struct ctx *, struct kernel *),
+                     struct kernel *k)
 {
     int had = r->c->errors;
     if (r->o.skip && !strcmp(r->o.skip, name))
@@ -199,7 +200,8 @@ static void add_variant(struct run *r, struct kernel *k)
     const char *v = k->sched.variant, *s = *v ? arena_printf(r->c->arena, "%s_%s", k->name, v) : k->name;
     for (int i = 0; i < r->symbols.n; i++)
         if (!strcmp(r->symbols.v[i], s))
-            error(r->c, k->loc, "variant '%s' of kernel '%s' would be called '%s' in the code, as another kernel is", v, k->name, s);
+            error(r->c, k->loc, "variant '%s' of kernel '%s' would be called '%s' in the code, as another kernel is", v,
+                  k->name, s);
     VEC_PUSH(r->c->arena, &r->variants, k);
     VEC_PUSH(r->c->arena, &r->symbols, s);
 }
@@ -254,8 +256,12 @@ static bool do_lower(struct run *r)
 {
     const struct target *t = r->c->arch->target;
     bool binary = r->o.emit == MOEC_IMAGE || r->o.emit == MOEC_HSACO;
-    struct lower_opts o = { .dump = r->o.dump || r->o.emit == MOEC_LLVM ? on_lower : NULL, .user = r, .stop = r->stop,
-                            .bitcode = r->o.bitcode, .object = binary && t->text_code == CODE_NONE, .times = r->r->times };
+    struct lower_opts o = { .dump = r->o.dump || r->o.emit == MOEC_LLVM ? on_lower : NULL,
+                            .user = r,
+                            .stop = r->stop,
+                            .bitcode = r->o.bitcode,
+                            .object = binary && t->text_code == CODE_NONE,
+                            .times = r->r->times };
     o.assembly = t->text_code != CODE_NONE || r->o.emit == MOEC_ASM || r->o.dump != NULL;
     bool ok = lower(r->c, r->mb, r->c->arch, &o, &r->low);
     r->since = now_ms();
@@ -279,9 +285,14 @@ static void list_uses(struct run *r)
     struct moec_kernel_use *u = NEWN(r->c->arena, struct moec_kernel_use, r->variants.n + 1);
     for (int i = 0; i < r->variants.n; i++) {
         const struct kernel *k = r->variants.v[i];
-        u[i] = (struct moec_kernel_use){ .name = k->name, .variant = k->sched.variant, .symbol = r->symbols.v[i],
+        u[i] = (struct moec_kernel_use){ .name = k->name,
+                                         .variant = k->sched.variant,
+                                         .symbol = r->symbols.v[i],
                                          .threads = k->sched.warps_m * k->sched.warps_n * r->c->arch->lanes,
-                                         .regs = -1, .spill_bytes = -1, .stack = -1, .shared = k->shared_bytes };
+                                         .regs = -1,
+                                         .spill_bytes = -1,
+                                         .stack = -1,
+                                         .shared = k->shared_bytes };
         note_use(r, &u[i]);
     }
     r->r->uses = u;
@@ -290,7 +301,8 @@ static void list_uses(struct run *r)
 
 static bool assemble(struct run *r, enum code_kind want, const char **code, size_t *n)
 {
-    struct finish_opts fo = { .want = want, .warn_spills = true,
+    struct finish_opts fo = { .want = want,
+                              .warn_spills = true,
                               .assembler = want == CODE_HSACO ? r->o.lld : r->o.ptxas };
     bool missing = false;
     spent(r, ST_IMAGE);
@@ -311,7 +323,9 @@ static bool write_image(struct run *r)
     const struct target *t = r->c->arch->target;
     struct image_kernel *k = NEWN(r->c->arena, struct image_kernel, r->variants.n + 1);
     enum code_kind kind = r->o.ptx_only && t->text_code != CODE_NONE ? t->text_code : t->binary_code;
-    struct image_desc d = { .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .kernels = k, .nkernels = r->variants.n };
+    struct image_desc d = {
+        .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .kernels = k, .nkernels = r->variants.n
+    };
     const char *code = NULL;
     for (int i = 0; i < r->variants.n; i++)
         if (!describe_kernel(r->c, r->variants.v[i], r->symbols.v[i], &k[i]))
@@ -511,7 +525,9 @@ struct moec_result *moec_compile(const char *text, size_t length, const char *na
 {
     struct moec_options o = read_options(options);
     struct arena *a = arena_new(o.alloc, o.alloc_user);
-    struct ctx source = { .arena = a, .file = name ? name : "-", .src = text ? text : "", .src_len = text ? length : 0 };
+    struct ctx source = {
+        .arena = a, .file = name ? name : "-", .src = text ? text : "", .src_len = text ? length : 0
+    };
     struct moec_result *x = a ? guarded(a, &o, &source) : NULL;
     if (a && !x)
         arena_free(a);

@@ -3,8 +3,9 @@
 
 #include <string.h>
 
-static const char *const kind_texts[] = { "a name with an error", "a dimension", "a parameter", "a buffer",
-                                          "an axis",              "a counter",   "a value",     "a variable" };
+static const char *const kind_texts[] = {
+    "a name with an error", "a dimension", "a parameter", "a buffer", "an axis", "a counter", "a value", "a variable"
+};
 
 const char *sym_kind_text(enum sym_kind k)
 {
@@ -96,7 +97,8 @@ static int distance(const char *a, const char *b)
 void nearest_try(struct nearest *n, const char *candidate)
 {
     int cost = distance(n->want, candidate), most = ((int)strlen(n->want) + 1) / 3;
-    bool longer = n->best && cost == n->cost && !strncmp(candidate, n->want, strlen(n->want)); // sm_90: sm_90a, not sm_80
+    bool longer =
+        n->best && cost == n->cost && !strncmp(candidate, n->want, strlen(n->want)); // sm_90: sm_90a, not sm_80
     if (cost <= most && (!n->best || cost < n->cost || longer)) {
         n->best = candidate;
         n->cost = cost;

@@ -12,11 +12,11 @@ struct parser {
     struct ctx *c;
     const struct token *t;
     int at, n;
-    int depth;            // of blocks and expressions around this place
-    int height;           // of the expression read last
-    int told;             // token of the last error: no second one there
-    struct diag **after;  // end of the lexer's diagnostics
-    bool panic;           // an error was reported; quiet until the parser is in step again
+    int depth;           // of blocks and expressions around this place
+    int height;          // of the expression read last
+    int told;            // token of the last error: no second one there
+    struct diag **after; // end of the lexer's diagnostics
+    bool panic;          // an error was reported; quiet until the parser is in step again
 };
 
 static struct node *block(struct parser *p);
@@ -50,8 +50,8 @@ static bool is_one_of(const struct token *t, const char *const *words) // ends w
 // Words that name nothing else. The others (type, out, tile, each, at, role, shared, layout ...) are known by their place.
 static bool keyword(const struct token *t)
 {
-    static const char *const words[] = { "kernel", "schedule", "let", "var", "for", "parallel", "in", "if", "else",
-                                         "require", "true", "false", NULL };
+    static const char *const words[] = { "kernel", "schedule", "let",     "var",  "for",   "parallel", "in",
+                                         "if",     "else",     "require", "true", "false", NULL };
     return t->kind == TK_NAME && is_one_of(t, words);
 }
 
@@ -530,8 +530,10 @@ static void no_statement(struct parser *p, const struct token *first, const stru
     bool layout = is(first, "layout");
     if (target->kind == N_NAME && peek(p)->kind == TK_NAME && (*meant || layout)) {
         if (complain(p))
-            error(p->c, first->loc, layout ? "layouts stand at the start of the kernel's body, before its statements%s"
-                                           : "expected a statement%s", layout ? "" : meant);
+            error(p->c, first->loc,
+                  layout ? "layouts stand at the start of the kernel's body, before its statements%s"
+                         : "expected a statement%s",
+                  layout ? "" : meant);
         return;
     }
     expected(p, arena_printf(p->c->arena, "'=', '+=', '-=' or '*=' after '%.40s%s'", target->name,
@@ -543,8 +545,8 @@ static struct node *assignment(struct parser *p)
     const struct token *t = peek(p);
     struct node *target, *n;
     if (t->kind != TK_NAME || keyword(t)) {
-        bool operator = t->kind == TK_PUNCT && strchr("+-*/%&|^<>=!", t->s[0]);
-        expected(p, operator ? "a statement (a line is continued after an operator, not before it)" : "a statement");
+        bool operator= t->kind == TK_PUNCT && strchr("+-*/%&|^<>=!", t->s[0]);
+        expected(p, operator? "a statement (a line is continued after an operator, not before it)" : "a statement");
         return NULL;
     }
     target = primary(p);
@@ -708,7 +710,8 @@ static void requirements(struct parser *p, struct node *kernel)
 
 static void layouts(struct parser *p, struct node *kernel)
 {
-    for (skip_newlines(p); is(peek(p), "layout") && (ahead(p, 1)->kind == TK_NAME || is(ahead(p, 1), "{")); skip_newlines(p)) {
+    for (skip_newlines(p); is(peek(p), "layout") && (ahead(p, 1)->kind == TK_NAME || is(ahead(p, 1), "{"));
+         skip_newlines(p)) {
         struct node *d = distribution(p);
         if (!p->panic)
             add(p, kernel, d);
@@ -755,7 +758,8 @@ static struct node *kernel(struct parser *p)
     struct node *b = make(p, N_BLOCK, peek(p)->loc);
     struct loc open = peek(p)->loc;
     if (!p->panic && !is(peek(p), "{") && complain(p))
-        error(p->c, open, "expected '{' and the body of the kernel, found %s%s", shown(p, peek(p)), guess(p, peek(p), words));
+        error(p->c, open, "expected '{' and the body of the kernel, found %s%s", shown(p, peek(p)),
+              guess(p, peek(p), words));
     if (p->panic)
         return n;
     next(p);

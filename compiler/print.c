@@ -30,9 +30,12 @@ enum { P_CMP = 4, P_UNARY = 8, P_PRIMARY = 9 };
 
 static int precedence(const struct node *n)
 {
-    static const struct { const char *op; int p; } table[] = {
-        { "|", 1 }, { "^", 2 }, { "&", 3 }, { "==", P_CMP }, { "!=", P_CMP }, { "<", P_CMP }, { "<=", P_CMP }, { ">", P_CMP },
-        { ">=", P_CMP }, { "<<", 5 }, { ">>", 5 }, { "+", 6 }, { "-", 6 }, { "*", 7 }, { "/", 7 }, { "%", 7 } };
+    static const struct {
+        const char *op;
+        int p;
+    } table[] = { { "|", 1 },      { "^", 2 },     { "&", 3 },      { "==", P_CMP }, { "!=", P_CMP }, { "<", P_CMP },
+                  { "<=", P_CMP }, { ">", P_CMP }, { ">=", P_CMP }, { "<<", 5 },     { ">>", 5 },     { "+", 6 },
+                  { "-", 6 },      { "*", 7 },     { "/", 7 },      { "%", 7 } };
     if (n->kind == N_UNARY || (n->kind == N_INT && n->value < 0) || (n->kind == N_FLOAT && n->fvalue < 0))
         return P_UNARY;
     for (size_t i = 0; n->kind == N_BINARY && i < COUNTOF(table); i++)
@@ -60,15 +63,9 @@ static void expr(struct printer *p, const struct node *n, int least)
     if (own < least)
         put(p, "(");
     switch ((int)n->kind) {
-    case N_INT:
-        text_printf(p->out, "%lld", (long long)n->value);
-        break;
-    case N_FLOAT:
-        number(p, n->fvalue);
-        break;
-    case N_NAME:
-        put(p, n->name);
-        break;
+    case N_INT: text_printf(p->out, "%lld", (long long)n->value); break;
+    case N_FLOAT: number(p, n->fvalue); break;
+    case N_NAME: put(p, n->name); break;
     case N_CALL:
     case N_SUBSCRIPT:
     case N_SLOT:
@@ -200,9 +197,7 @@ static void stmt(struct printer *p, const struct node *n)
     line_start(p);
     switch ((int)n->kind) {
     case N_LET:
-    case N_VAR:
-        declaration(p, n);
-        break;
+    case N_VAR: declaration(p, n); break;
     case N_ASSIGN:
         expr(p, n->kids[0], 0);
         text_printf(p->out, n->value ? " %c= " : " = ", (char)n->value);
@@ -214,12 +209,8 @@ static void stmt(struct printer *p, const struct node *n)
         annots(p, n);
         break;
     case N_FOR:
-    case N_PARALLEL:
-        loop(p, n);
-        break;
-    case N_IF:
-        conditional(p, n);
-        break;
+    case N_PARALLEL: loop(p, n); break;
+    case N_IF: conditional(p, n); break;
     case N_AT:
         text_printf(p->out, "at %s = tile(", n->name);
         expr(p, n->kids[0], 0);
@@ -239,9 +230,7 @@ static void stmt(struct printer *p, const struct node *n)
         put(p, "]");
         annots(p, n);
         break;
-    case N_BLOCK:
-        body(p, n);
-        break;
+    case N_BLOCK: body(p, n); break;
     }
     put(p, "\n");
 }
@@ -250,7 +239,7 @@ static void stmt(struct printer *p, const struct node *n)
 
 static void doc_lines(struct printer *p, const char *doc)
 {
-    for (const char *s = doc; s; ) {
+    for (const char *s = doc; s;) {
         const char *e = strchr(s, '\n');
         size_t n = e ? (size_t)(e - s) : strlen(s);
         bool empty = n == 0 || (n == 1 && *s == ' ');
@@ -269,7 +258,9 @@ static void kernel(struct printer *p, const struct node *n)
         if (k->kind != N_PARAM)
             continue;
         text_printf(p->out, "%s%s: %s", count[0]++ ? ", " : "", k->name,
-                    k->flags & NF_OUT ? "out " : k->flags & NF_INOUT ? "inout " : "");
+                    k->flags & NF_OUT     ? "out "
+                    : k->flags & NF_INOUT ? "inout "
+                                          : "");
         if (k->nkids)
             type(p, k->kids[0]);
     }
@@ -336,26 +327,20 @@ void print_dsl(struct text *out, const struct node *n)
             print_dsl(out, n->kids[i]);
         }
         break;
-    case N_KERNEL:
-        kernel(&p, n);
-        break;
-    case N_SCHEDULE:
-        schedule_block(&p, n);
-        break;
-    case N_TYPEDEF:
-        text_printf(out, "type %s = %s\n", n->name, n->kids[0]->name);
-        break;
-    default:
-        stmt(&p, n);
+    case N_KERNEL: kernel(&p, n); break;
+    case N_SCHEDULE: schedule_block(&p, n); break;
+    case N_TYPEDEF: text_printf(out, "type %s = %s\n", n->name, n->kids[0]->name); break;
+    default: stmt(&p, n);
     }
 }
 
 // ---- tree form, comparison ---------------------------------------------------------------------------------------
 
-static const char *const kind_names[] = {
-    "file", "typedef", "kernel", "param", "type", "map", "elem", "require", "layout", "home", "schedule", "item", "block",
-    "let", "var", "assign", "expr", "parallel", "for", "clause", "at", "if", "role", "shared", "call", "subscript", "slot",
-    "binary", "unary", "name", "int", "float" };
+static const char *const kind_names[] = { "file",    "typedef", "kernel", "param",    "type",      "map",    "elem",
+                                          "require", "layout",  "home",   "schedule", "item",      "block",  "let",
+                                          "var",     "assign",  "expr",   "parallel", "for",       "clause", "at",
+                                          "if",      "role",    "shared", "call",     "subscript", "slot",   "binary",
+                                          "unary",   "name",    "int",    "float" };
 _Static_assert(COUNTOF(kind_names) == N_FLOAT + 1, "one name a kind");
 
 static void tree_values(struct text *out, const struct node *n)

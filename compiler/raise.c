@@ -14,13 +14,13 @@
 struct raiser {
     struct ctx *c;
     const struct kernel *k;
-    const char **ops;   // by op id: name of the let, the counter, the role
-    const char **axes;  // by position in k->axes
-    const char **vars;  // by var id
-    const char **bufs;  // by buf id
-    int *uses;          // by op id
+    const char **ops;  // by op id: name of the let, the counter, the role
+    const char **axes; // by position in k->axes
+    const char **vars; // by var id
+    const char **bufs; // by buf id
+    int *uses;         // by op id
     VEC(const char *) used;
-    int next;           // of v1, v2, ...
+    int next; // of v1, v2, ...
 };
 
 // ---- nodes --------------------------------------------------------------------------------------------------
@@ -246,23 +246,12 @@ static struct node *operand(struct raiser *r, const struct op *op)
 {
     struct node *n;
     switch ((int)op->code) { // the leaves
-    case OP_CONST:
-        return const_node(r, op);
-    case OP_DIM:
-        n = name_node(r, op->dim->name);
-        break;
-    case OP_SCALAR:
-        n = name_node(r, r->k->params.v[op->param].scalar);
-        break;
-    case OP_INDEX:
-        n = name_node(r, axis_name(r, op->axis));
-        break;
-    case OP_ORIGIN:
-        n = origin_node(r, op);
-        break;
-    default:
-        n = name_node(r, r->ops[op->id] ? r->ops[op->id] : "undefined");
-        break;
+    case OP_CONST: return const_node(r, op);
+    case OP_DIM: n = name_node(r, op->dim->name); break;
+    case OP_SCALAR: n = name_node(r, r->k->params.v[op->param].scalar); break;
+    case OP_INDEX: n = name_node(r, axis_name(r, op->axis)); break;
+    case OP_ORIGIN: n = origin_node(r, op); break;
+    default: n = name_node(r, r->ops[op->id] ? r->ops[op->id] : "undefined"); break;
     }
     n->loc = op->loc;
     return n;
@@ -273,9 +262,10 @@ static const char *operator_of(enum opcode code)
     static const struct {
         enum opcode code;
         const char *text;
-    } table[] = { { OP_ADD, "+" }, { OP_SUB, "-" }, { OP_MUL, "*" }, { OP_DIV, "/" },  { OP_REM, "%" },  { OP_AND, "&" },
-                  { OP_OR, "|" },  { OP_XOR, "^" }, { OP_SHL, "<<" }, { OP_SHR, ">>" }, { OP_LT, "<" },   { OP_LE, "<=" },
-                  { OP_GT, ">" },  { OP_GE, ">=" }, { OP_EQ, "==" },  { OP_NE, "!=" },  { OP_NEG, "-" } };
+    } table[] = { { OP_ADD, "+" }, { OP_SUB, "-" }, { OP_MUL, "*" }, { OP_DIV, "/" },  { OP_REM, "%" },
+                  { OP_AND, "&" }, { OP_OR, "|" },  { OP_XOR, "^" }, { OP_SHL, "<<" }, { OP_SHR, ">>" },
+                  { OP_LT, "<" },  { OP_LE, "<=" }, { OP_GT, ">" },  { OP_GE, ">=" },  { OP_EQ, "==" },
+                  { OP_NE, "!=" }, { OP_NEG, "-" } };
     for (size_t i = 0; i < COUNTOF(table); i++)
         if (table[i].code == code)
             return table[i].text;
@@ -496,35 +486,24 @@ static struct node *call_statement(struct raiser *r, const struct op *op)
 static struct node *statement(struct raiser *r, const struct op *op)
 {
     switch ((int)op->code) { // the rest are values
-    case OP_RANGE:
-        return range_node(r, op);
-    case OP_VAR:
-        return var_node(r, op);
-    case OP_SET:
-        return assign_node(r, op, name_node(r, r->vars[op->var->id]));
-    case OP_STORE:
-        return assign_node(r, op, subscript(r, op, op->buf, 0, op->nargs - 1));
-    case OP_PARALLEL:
-        return parallel_node(r, op);
+    case OP_RANGE: return range_node(r, op);
+    case OP_VAR: return var_node(r, op);
+    case OP_SET: return assign_node(r, op, name_node(r, r->vars[op->var->id]));
+    case OP_STORE: return assign_node(r, op, subscript(r, op, op->buf, 0, op->nargs - 1));
+    case OP_PARALLEL: return parallel_node(r, op);
     case OP_FOR:
-    case OP_EACH:
-        return loop_node(r, op);
-    case OP_AT:
-        return at_node(r, op);
-    case OP_IF:
-        return if_node(r, op);
-    case OP_ROLE:
-        return role_node(r, op);
-    case OP_SHARED:
-        return shared_node(r, op);
+    case OP_EACH: return loop_node(r, op);
+    case OP_AT: return at_node(r, op);
+    case OP_IF: return if_node(r, op);
+    case OP_ROLE: return role_node(r, op);
+    case OP_SHARED: return shared_node(r, op);
     case OP_COPY:
     case OP_COMMIT:
     case OP_WAIT:
     case OP_BARRIER:
     case OP_PUT:
     case OP_ARRIVE:
-    case OP_AWAIT:
-        return call_statement(r, op);
+    case OP_AWAIT: return call_statement(r, op);
     }
     return is_statement(r, op) ? call_statement(r, op) : let_node(r, op);
 }

@@ -17,17 +17,17 @@
 enum { OPERANDS_MAX = 12 };
 
 struct operand {
-    struct op *load;        // the tile, as the body reads it
-    struct axis *row;       // its other axis
+    struct op *load;  // the tile, as the body reads it
+    struct axis *row; // its other axis
     struct buf *ring;
-    struct var *ahead;      // COPY_REG: the tile in flight
+    struct var *ahead;          // COPY_REG: the tile in flight
     struct op *index[RANK_MAX]; // hoisted indices, NULL where the index is the loop's axis
     int dist;
 };
 struct ring {
     struct lay *l;
     struct op *loop;
-    struct axis *k, *kr;    // the loop's axis; positions inside a tile of it
+    struct axis *k, *kr; // the loop's axis; positions inside a tile of it
     struct operand operand[OPERANDS_MAX];
     int n, stages;
     bool async;

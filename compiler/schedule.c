@@ -117,7 +117,7 @@ static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, 
     const char *why = "";
     struct axis *whole[3] = { s->m, s->n, s->k };
     static const int least[3] = { 16, 16, 32 }; // what any matrix instruction and its fetch need
-    for (int i = 0; i < 3; i++) // a range is one tile: all of it
+    for (int i = 0; i < 3; i++)                 // a range is one tile: all of it
         if (whole[i]->kind == AX_RANGE && !whole[i]->size)
             whole[i]->size = (int)pow2_ceil(whole[i]->max_extent < least[i] ? least[i] : whole[i]->max_extent);
     want->bm = s->m->size ? s->m->size : want->bm;
@@ -169,7 +169,10 @@ static bool names_arch(const struct schedule *s, const char *arch)
 
 struct kernel **schedule(struct ctx *c, const struct module *m, const struct kernel *k, int *n)
 {
-    static const struct { int rows; const char *name; } by_rows[] = { { 16, "r16" }, { 64, "r64" }, { 128, "r128" } };
+    static const struct {
+        int rows;
+        const char *name;
+    } by_rows[] = { { 16, "r16" }, { 64, "r64" }, { 128, "r128" } };
     struct kernel **out = NEWN(c->arena, struct kernel *, 16);
     int had = c->errors;
     struct dot_shape s;

@@ -5,7 +5,7 @@
 
 // What a kernel's matrix products look like, found by sched_shape().
 struct dot_shape {
-    int dots;             // products that share the axes m and n and the k axis of one loop
+    int dots; // products that share the axes m and n and the k axis of one loop
     struct axis *m, *n, *k;
     enum elem in;
 };
@@ -22,6 +22,6 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
                   const char **why);
 // Sets the sizes of all axes that are still 0 and returns the warps of a block, for a kernel without matrix products.
 int model_plain(struct ctx *c, struct kernel *k, int want_warps);
-int log2_exact(int64_t v);   // -1 unless a power of two
+int log2_exact(int64_t v); // -1 unless a power of two
 int64_t pow2_ceil(int64_t v);
 #endif

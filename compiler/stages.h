@@ -11,8 +11,8 @@ struct lower_opts {
     void (*dump)(void *user, enum stage s, const char *text, size_t n); // optional
     void *user;
     enum stage stop; // nothing after it: ST_MLIRLLVM .. ST_ASM, or later
-    bool bitcode; // keep the optimised module as bitcode
-    bool object;  // emit an object (else assembly text only)
+    bool bitcode;    // keep the optimised module as bitcode
+    bool object;     // emit an object (else assembly text only)
     bool assembly;
     double *times; // [ST_COUNT] milliseconds, added to; optional
 };

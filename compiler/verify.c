@@ -9,8 +9,8 @@
 
 #include <string.h>
 
-const char *const stage_names[ST_COUNT] = { "tokens", "ast", "tile", "expand", "sched", "layout", "mlir", "mlirllvm", "llvm",
-                                            "llvmopt", "asm", "image" };
+const char *const stage_names[ST_COUNT] = { "tokens", "ast",      "tile", "expand",  "sched", "layout",
+                                            "mlir",   "mlirllvm", "llvm", "llvmopt", "asm",   "image" };
 
 bool fault(struct check *v, struct loc at, const char *fmt, ...)
 {
@@ -126,8 +126,9 @@ static void check_sizes(struct check *v)
     int threads = k->sched.warps_m * k->sched.warps_n * (a ? a->lanes : 1);
     if (a && threads > a->max_threads) {
         v->faults++;
-        error(v->c, k->sched.loc.line ? k->sched.loc : k->loc, "%d warps of %d lanes are %d threads; a block of %s has at most %d",
-              k->sched.warps_m * k->sched.warps_n, a->lanes, threads, a->name, a->max_threads);
+        error(v->c, k->sched.loc.line ? k->sched.loc : k->loc,
+              "%d warps of %d lanes are %d threads; a block of %s has at most %d", k->sched.warps_m * k->sched.warps_n,
+              a->lanes, threads, a->name, a->max_threads);
     }
 }
 
@@ -142,7 +143,9 @@ static void check_home(struct check *v, const struct home *h)
     if (h->nbits != log2_of(h->axis->size))
         fault(v, h->axis->loc, "axis '%s' of size %d has %d bits", h->axis->name, h->axis->size, h->nbits);
     for (int i = 0; i < h->nbits; i++) {
-        unsigned bit = 1u << h->bits[i].pos, *set = h->bits[i].home == BIT_REG ? &regs : h->bits[i].home == BIT_LANE ? &lanes : &warps;
+        unsigned bit = 1u << h->bits[i].pos, *set = h->bits[i].home == BIT_REG    ? &regs
+                                                    : h->bits[i].home == BIT_LANE ? &lanes
+                                                                                  : &warps;
         if (*set & bit)
             fault(v, h->axis->loc, "two bits of axis '%s' share a place", h->axis->name);
         *set |= bit;
@@ -204,7 +207,8 @@ static void check_shared(struct check *v, const struct op *op)
 static void fits(struct check *v, const struct op *op, const struct type *t, const struct buf *b)
 {
     if (t->rank != 2 || t->axes[0]->size != b->rows || t->axes[1]->size != b->cols)
-        fault(v, op->loc, "'%s' of %s into slots of %d x %d", op_infos[op->code].name, type_text(v->c, t), b->rows, b->cols);
+        fault(v, op->loc, "'%s' of %s into slots of %d x %d", op_infos[op->code].name, type_text(v->c, t), b->rows,
+              b->cols);
 }
 
 static void check_mma(struct check *v, const struct op *op)
@@ -212,7 +216,8 @@ static void check_mma(struct check *v, const struct op *op)
     const struct buf *a = op->buf, *b = op->buf2;
     if (op->type.rank != 2 || a->cols != b->cols || a->elem != b->elem || op->type.axes[0]->size != a->rows ||
         op->type.axes[1]->size != b->rows)
-        fault(v, op->loc, "an mma of %d x %d and %d x %d gives %s", a->rows, a->cols, b->rows, b->cols, type_text(v->c, &op->type));
+        fault(v, op->loc, "an mma of %d x %d and %d x %d gives %s", a->rows, a->cols, b->rows, b->cols,
+              type_text(v->c, &op->type));
 }
 
 void check_places(struct check *v, const struct op *op)
@@ -223,21 +228,15 @@ void check_places(struct check *v, const struct op *op)
     else
         check_tile(v, op->loc, &op->type, op->dist);
     switch ((int)op->code) {
-    case OP_SHARED:
-        check_shared(v, op);
-        break;
+    case OP_SHARED: check_shared(v, op); break;
     case OP_COPY:
         for (int i = 1; i < op->nargs; i++)
             type_union(&t, &op->args[i]->type);
         check_tile(v, op->loc, &t, op->dist);
         fits(v, op, &t, op->buf2);
         break;
-    case OP_PUT:
-        fits(v, op, &op->args[1]->type, op->buf2);
-        break;
-    case OP_MMA:
-        check_mma(v, op);
-        break;
+    case OP_PUT: fits(v, op, &op->args[1]->type, op->buf2); break;
+    case OP_MMA: check_mma(v, op); break;
     }
 }
 

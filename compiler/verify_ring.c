@@ -24,7 +24,7 @@ struct ring {
     struct slot **slots; // by buf id
     int64_t *value;      // by op id: scalars
     bool *known;
-    int64_t *counter, *origin; // by op id, by axis id
+    int64_t *counter, *origin;   // by op id, by axis id
     int opened, closed, retired; // groups: copies so far in the open one; counts
     int trips;                   // of loops without constant bounds
     bool taken;                  // which side of conditions
@@ -92,7 +92,8 @@ static struct slot *slot_of(struct ring *r, const struct op *op, const struct bu
     int64_t i;
     if (!scalar(r, index, &i) || i < 0 || i >= b->stages) {
         if (!r->failed)
-            fault(r->v, op->loc, "which slot of '%s' this is cannot be told, or it is outside 0..%d", b->name, b->stages - 1);
+            fault(r->v, op->loc, "which slot of '%s' this is cannot be told, or it is outside 0..%d", b->name,
+                  b->stages - 1);
         r->failed = true;
         return NULL;
     }
@@ -195,43 +196,28 @@ static void run_op(struct ring *r, const struct op *op)
 {
     switch ((int)op->code) {
     case OP_FOR:
-    case OP_EACH:
-        loop(r, op);
-        break;
-    case OP_IF:
-        branch(r, op);
-        break;
+    case OP_EACH: loop(r, op); break;
+    case OP_IF: branch(r, op); break;
     case OP_PARALLEL:
-    case OP_ROLE:
-        run_block(r, op->body);
-        break;
+    case OP_ROLE: run_block(r, op->body); break;
     case OP_AT:
         if (!scalar(r, op->args[0], &r->origin[op->axis->id]))
             r->origin[op->axis->id] = 0;
         run_block(r, op->body);
         break;
-    case OP_COPY:
-        write_slot(r, op, FLYING);
-        break;
-    case OP_PUT:
-        write_slot(r, op, LANDED);
-        break;
+    case OP_COPY: write_slot(r, op, FLYING); break;
+    case OP_PUT: write_slot(r, op, LANDED); break;
     case OP_COMMIT:
         r->closed++;
         r->opened = 0;
         break;
-    case OP_WAIT:
-        wait_for(r, op->ival);
-        break;
-    case OP_BARRIER:
-        each_slot(r, show);
-        break;
+    case OP_WAIT: wait_for(r, op->ival); break;
+    case OP_BARRIER: each_slot(r, show); break;
     case OP_MMA:
         read_slot(r, op, op->buf, op->args[1]);
         read_slot(r, op, op->buf2, op->args[2]);
         break;
-    default:
-        compute(r, op);
+    default: compute(r, op);
     }
 }
 

@@ -84,15 +84,15 @@ static void leave(const struct cuda *c, bool pushed)
 }
 
 // Runs `call` in our context and returns its status from the enclosing function.
-#define IN_CONTEXT(d, what, call)                                                                                    \
-    do {                                                                                                             \
-        bool pushed_;                                                                                                \
-        CUresult r_ = enter(c, &pushed_);                                                                            \
-        if (r_)                                                                                                      \
-            return cuda_fail(d, r_, "making the context current", "");                                               \
-        r_ = (call);                                                                                                 \
-        leave(c, pushed_);                                                                                           \
-        return r_ ? cuda_fail(d, r_, what, "") : MOE_OK;                                                             \
+#define IN_CONTEXT(d, what, call) \
+    do { \
+        bool pushed_; \
+        CUresult r_ = enter(c, &pushed_); \
+        if (r_) \
+            return cuda_fail(d, r_, "making the context current", ""); \
+        r_ = (call); \
+        leave(c, pushed_); \
+        return r_ ? cuda_fail(d, r_, what, "") : MOE_OK; \
     } while (0)
 
 // ---- opening ----------------------------------------------------------------------------------------------------
@@ -288,8 +288,8 @@ static int check_arch(struct moe_device *d, const struct cuda *c, const struct i
         return device_fail(d, MOE_ERR_ARCH, "the image is for %s%s, the device %s is %s", m->arch,
                            known && !suffix && !binary ? " or later" : "", d->info.name, d->info.arch);
     if (m->kind != IMAGE_PTX && m->kind != IMAGE_CUBIN)
-        return device_fail(d, MOE_ERR_ARCH, "the image for %s holds %s code, the device %s takes cubin or ptx",
-                           m->arch, moe_image_code_name(m->kind), d->info.name);
+        return device_fail(d, MOE_ERR_ARCH, "the image for %s holds %s code, the device %s takes cubin or ptx", m->arch,
+                           moe_image_code_name(m->kind), d->info.name);
     return MOE_OK;
 }
 
@@ -356,8 +356,8 @@ static int cuda_kernel(struct moe_device *d, void *module, const struct image_ke
     return MOE_OK;
 }
 
-static int cuda_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks,
-                       void **args, void *stream)
+static int cuda_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
+                       void *stream)
 {
     struct cuda *c = d->state;
     char what[160];
@@ -376,8 +376,7 @@ static int cuda_launch(struct moe_device *d, void *function, const struct image_
 static int cuda_sync(struct moe_device *d, void *stream)
 {
     struct cuda *c = d->state;
-    IN_CONTEXT(d, stream ? "cuStreamSynchronize" : "cuCtxSynchronize",
-               stream ? c->stream_sync(stream) : c->ctx_sync());
+    IN_CONTEXT(d, stream ? "cuStreamSynchronize" : "cuCtxSynchronize", stream ? c->stream_sync(stream) : c->ctx_sync());
 }
 
 // ---- streams, events, graphs --------------------------------------------------------------------------------------

@@ -44,47 +44,47 @@ enum { CU_STREAM_NON_BLOCKING = 1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
 
 // One line an entry point: X(required, member, "symbol", parameters). `member` is the one of struct cuda;
 // required 0: may be missing. Versioned names are those that cuda.h maps to.
-#define CUDA_SYMBOLS(X)                                                                                              \
-    X(1, init, "cuInit", (unsigned flags))                                                                           \
-    X(1, driver_version, "cuDriverGetVersion", (int *version))                                                       \
-    X(1, device_count, "cuDeviceGetCount", (int *count))                                                             \
-    X(1, device_get, "cuDeviceGet", (CUdevice * device, int ordinal))                                                \
-    X(1, device_name, "cuDeviceGetName", (char *name, int size, CUdevice device))                                    \
-    X(1, device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device))                     \
-    X(1, device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, CUdevice device))                                    \
-    X(1, ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device))                             \
-    X(1, ctx_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                                             \
-    X(1, ctx_current, "cuCtxGetCurrent", (CUcontext * context))                                                      \
-    X(1, ctx_push, "cuCtxPushCurrent_v2", (CUcontext context))                                                       \
-    X(1, ctx_pop, "cuCtxPopCurrent_v2", (CUcontext * context))                                                       \
-    X(1, ctx_sync, "cuCtxSynchronize", (void))                                                                       \
-    X(1, mem_alloc, "cuMemAlloc_v2", (CUdeviceptr * pointer, size_t bytes))                                          \
-    X(1, mem_free, "cuMemFree_v2", (CUdeviceptr pointer))                                                            \
-    X(1, copy_up, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes))                               \
-    X(1, copy_down, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes))                                   \
-    X(1, fill8, "cuMemsetD8Async", (CUdeviceptr to, unsigned char value, size_t n, CUstream stream))                 \
-    X(1, module_load, "cuModuleLoadDataEx",                                                                          \
-      (CUmodule * module, const void *image, unsigned n, int *options, void **values))                               \
-    X(1, module_unload, "cuModuleUnload", (CUmodule module))                                                         \
-    X(1, module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name))         \
-    X(1, function_set, "cuFuncSetAttribute", (CUfunction function, int attribute, int value))                        \
-    X(1, launch, "cuLaunchKernel",                                                                                   \
-      (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,            \
-       unsigned shared, CUstream stream, void **args, void **extra))                                                 \
-    X(1, stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags))                                       \
-    X(1, stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                                    \
-    X(1, stream_sync, "cuStreamSynchronize", (CUstream stream))                                                      \
-    X(1, event_create, "cuEventCreate", (CUevent * event, unsigned flags))                                           \
-    X(1, event_destroy, "cuEventDestroy_v2", (CUevent event))                                                        \
-    X(1, event_record, "cuEventRecord", (CUevent event, CUstream stream))                                            \
-    X(1, event_sync, "cuEventSynchronize", (CUevent event))                                                          \
-    X(1, event_elapsed, "cuEventElapsedTime", (float *ms, CUevent from, CUevent to))                                 \
-    X(0, capture_begin, "cuStreamBeginCapture_v2", (CUstream stream, int mode))                                      \
-    X(0, capture_end, "cuStreamEndCapture", (CUstream stream, CUgraph * graph))                                      \
-    X(0, graph_make, "cuGraphInstantiateWithFlags", (CUgraphExec * exec, CUgraph graph, unsigned long long flags))   \
-    X(0, graph_destroy, "cuGraphDestroy", (CUgraph graph))                                                           \
-    X(0, graph_launch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream))                                         \
-    X(0, exec_destroy, "cuGraphExecDestroy", (CUgraphExec exec))                                                     \
-    X(0, error_name, "cuGetErrorName", (CUresult error, const char **text))                                          \
+#define CUDA_SYMBOLS(X) \
+    X(1, init, "cuInit", (unsigned flags)) \
+    X(1, driver_version, "cuDriverGetVersion", (int *version)) \
+    X(1, device_count, "cuDeviceGetCount", (int *count)) \
+    X(1, device_get, "cuDeviceGet", (CUdevice * device, int ordinal)) \
+    X(1, device_name, "cuDeviceGetName", (char *name, int size, CUdevice device)) \
+    X(1, device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device)) \
+    X(1, device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, CUdevice device)) \
+    X(1, ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device)) \
+    X(1, ctx_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device)) \
+    X(1, ctx_current, "cuCtxGetCurrent", (CUcontext * context)) \
+    X(1, ctx_push, "cuCtxPushCurrent_v2", (CUcontext context)) \
+    X(1, ctx_pop, "cuCtxPopCurrent_v2", (CUcontext * context)) \
+    X(1, ctx_sync, "cuCtxSynchronize", (void)) \
+    X(1, mem_alloc, "cuMemAlloc_v2", (CUdeviceptr * pointer, size_t bytes)) \
+    X(1, mem_free, "cuMemFree_v2", (CUdeviceptr pointer)) \
+    X(1, copy_up, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes)) \
+    X(1, copy_down, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes)) \
+    X(1, fill8, "cuMemsetD8Async", (CUdeviceptr to, unsigned char value, size_t n, CUstream stream)) \
+    X(1, module_load, "cuModuleLoadDataEx", \
+      (CUmodule * module, const void *image, unsigned n, int *options, void **values)) \
+    X(1, module_unload, "cuModuleUnload", (CUmodule module)) \
+    X(1, module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name)) \
+    X(1, function_set, "cuFuncSetAttribute", (CUfunction function, int attribute, int value)) \
+    X(1, launch, "cuLaunchKernel", \
+      (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
+       unsigned shared, CUstream stream, void **args, void **extra)) \
+    X(1, stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags)) \
+    X(1, stream_destroy, "cuStreamDestroy_v2", (CUstream stream)) \
+    X(1, stream_sync, "cuStreamSynchronize", (CUstream stream)) \
+    X(1, event_create, "cuEventCreate", (CUevent * event, unsigned flags)) \
+    X(1, event_destroy, "cuEventDestroy_v2", (CUevent event)) \
+    X(1, event_record, "cuEventRecord", (CUevent event, CUstream stream)) \
+    X(1, event_sync, "cuEventSynchronize", (CUevent event)) \
+    X(1, event_elapsed, "cuEventElapsedTime", (float *ms, CUevent from, CUevent to)) \
+    X(0, capture_begin, "cuStreamBeginCapture_v2", (CUstream stream, int mode)) \
+    X(0, capture_end, "cuStreamEndCapture", (CUstream stream, CUgraph * graph)) \
+    X(0, graph_make, "cuGraphInstantiateWithFlags", (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
+    X(0, graph_destroy, "cuGraphDestroy", (CUgraph graph)) \
+    X(0, graph_launch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream)) \
+    X(0, exec_destroy, "cuGraphExecDestroy", (CUgraphExec exec)) \
+    X(0, error_name, "cuGetErrorName", (CUresult error, const char **text)) \
     X(0, error_text, "cuGetErrorString", (CUresult error, const char **text))
 #endif

@@ -452,16 +452,14 @@ static bool check_program(const struct place *k, uint32_t first, uint32_t n, con
         uint64_t v = get64(t + 8);
         bool push = code >= IMAGE_T_CONST && code <= IMAGE_T_PARAM;
         if (code < IMAGE_T_CONST || code > IMAGE_T_REM || get32(t + 4))
-            return fail(r->err, "kernel %" PRIu32 ", %s: term %" PRIu32 " has code %" PRIu32, k->kernel, what, i,
-                        code);
+            return fail(r->err, "kernel %" PRIu32 ", %s: term %" PRIu32 " has code %" PRIu32, k->kernel, what, i, code);
         if (!push && v)
             return fail(r->err, "kernel %" PRIu32 ", %s: operator %" PRIu32 " with a value", k->kernel, what, i);
         if (code == IMAGE_T_DIM && v >= k->n[S_DIMS])
             return fail(r->err, "kernel %" PRIu32 ", %s: dimension %" PRIu64 " of %" PRIu32, k->kernel, what, v,
                         k->n[S_DIMS]);
         if (code == IMAGE_T_PARAM) {
-            const unsigned char *p =
-                v < k->n[S_PARAMS] ? record(r, S_PARAMS, k->first[S_PARAMS] + (uint32_t)v) : NULL;
+            const unsigned char *p = v < k->n[S_PARAMS] ? record(r, S_PARAMS, k->first[S_PARAMS] + (uint32_t)v) : NULL;
             if (!p || p[4] != IMAGE_SCALAR || p[5] != IMAGE_I32)
                 return fail(r->err, "kernel %" PRIu32 ", %s: parameter %" PRIu64 " is not an i32 scalar", k->kernel,
                             what, v);
@@ -534,8 +532,7 @@ static bool check_param(const struct place *k, uint32_t i)
         return false;
     const char *name = (const char *)record(k->r, S_STRINGS, get32(p));
     if (kind < IMAGE_IN || kind > IMAGE_SCALAR || elem < IMAGE_I32 || elem > IMAGE_F16 || rank > IMAGE_RANK_MAX ||
-        align > 12 || (scalar && (rank || elem > IMAGE_F32 || align != 2)) ||
-        (map && (rank != 2 || elem != IMAGE_I32)))
+        align > 12 || (scalar && (rank || elem > IMAGE_F32 || align != 2)) || (map && (rank != 2 || elem != IMAGE_I32)))
         return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': kind %d, element %d, rank %d, alignment 2^%d",
                     k->kernel, name, kind, elem, rank, align);
     for (int j = 0; j < IMAGE_RANK_MAX; j++) {
@@ -546,8 +543,8 @@ static bool check_param(const struct place *k, uint32_t i)
             return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is dimension %" PRId32,
                         k->kernel, name, j, dim);
         if (constant ? value < 0 || value > INT32_MAX || (map && j == 1 && value != 4) : value != 0)
-            return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is %" PRId64, k->kernel,
-                        name, j, value);
+            return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': shape entry %d is %" PRId64, k->kernel, name,
+                        j, value);
         if (map && j == 1 && !constant)
             return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': a tile map is [N, 4]", k->kernel, name);
     }
@@ -573,9 +570,8 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
         !check_text(r, get32(p + 12), TEXT_ANY, "kernel doc"))
         return false;
     if (threads < 1 || threads > THREADS_MAX || regs > 1024 || shared > SHARED_MAX)
-        return fail(r->err,
-                    "kernel %" PRIu32 ": %" PRIu32 " threads, %" PRIu32 " registers, %" PRIu64 " shared bytes", i,
-                    threads, regs, shared);
+        return fail(r->err, "kernel %" PRIu32 ": %" PRIu32 " threads, %" PRIu32 " registers, %" PRIu64 " shared bytes",
+                    i, threads, regs, shared);
     for (int j = 0; j < 6; j++)
         if (get32(p + 32 + 4 * j) > (j == 5 ? 0u : 65536u))
             return fail(r->err, "kernel %" PRIu32 ": schedule fact %d is %" PRIu32, i, j, get32(p + 32 + 4 * j));
@@ -584,8 +580,7 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
         const char *t = (const char *)record(r, S_STRINGS, 0);
         if ((!strcmp(t + get32(p), t + get32(q)) && !strcmp(t + get32(p + 4), t + get32(q + 4))) ||
             !strcmp(t + get32(p + 8), t + get32(q + 8)))
-            return fail(r->err, "kernels %" PRIu32 " and %" PRIu32 " have the same name and variant, or symbol", j,
-                        i);
+            return fail(r->err, "kernels %" PRIu32 " and %" PRIu32 " have the same name and variant, or symbol", j, i);
     }
     return true;
 }

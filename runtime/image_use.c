@@ -77,8 +77,7 @@ bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int
     for (int i = 0; i < k->nclauses; i++) {
         int64_t n;
         if (!clause_extent(k, &k->clauses[i], dims, scalars, &n) || __builtin_mul_overflow(*blocks, n, blocks)) {
-            snprintf(err, IMAGE_ERR_MAX, "kernel %.60s: the extent of '%.60s' overflows", k->name,
-                     k->clauses[i].name);
+            snprintf(err, IMAGE_ERR_MAX, "kernel %.60s: the extent of '%.60s' overflows", k->name, k->clauses[i].name);
             return false;
         }
     }

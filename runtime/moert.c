@@ -389,12 +389,12 @@ static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, 
     if (!moe_image_grid(s, dims, scalars, blocks, err))
         return refuse(k, "%s", err);
     if (*blocks > INT32_MAX)
-        return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d",
-                           s->symbol, *blocks, INT32_MAX);
+        return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol,
+                           *blocks, INT32_MAX);
     if (!k->function)
         return device_fail(k->image->device, MOE_ERR_LIMIT,
-                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64,
-                           s->symbol, s->threads, s->shared, info->name, info->threads_max, info->shared_max);
+                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64, s->symbol,
+                           s->threads, s->shared, info->name, info->threads_max, info->shared_max);
     return MOE_OK;
 }
 

@@ -42,10 +42,9 @@ enum moe_status { // pinned numbers
     MOE_ERR_MEMORY = 4,    // host or device memory is exhausted
     MOE_ERR_IMAGE = 5,     // the image is damaged, or the driver refuses its code
     MOE_ERR_ARCH = 6,      // the image is for another architecture
-    MOE_ERR_SIGNATURE =
-        7,              // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
-    MOE_ERR_LIMIT = 8,  // launch: the grid, or shared memory, is beyond the device
-    MOE_ERR_DEVICE = 9, // the driver reported any other failure
+    MOE_ERR_SIGNATURE = 7, // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
+    MOE_ERR_LIMIT = 8,     // launch: the grid, or shared memory, is beyond the device
+    MOE_ERR_DEVICE = 9,    // the driver reported any other failure
 };
 MOE_API const char *moe_status_name(int status); // "MOE_ERR_ARCH"; "?" if unknown
 

@@ -33,27 +33,27 @@ struct mma {
     const char *name; // "mma.m16n8k16", "mfma.32x32x8"
     enum mma_kind kind;
     int m, n, k;
-    enum elem in;     // EL_BF16 or EL_F16
-    enum elem acc;    // EL_F32
+    enum elem in;  // EL_BF16 or EL_F16
+    enum elem acc; // EL_F32
     struct operand_map a, b, d;
-    int acc_pack;     // f32 values held in one MLIR value: 1, or n for vector<n x f32>
-    int cycles;       // issue cycles of one instruction on one unit (for the model)
+    int acc_pack;          // f32 values held in one MLIR value: 1, or n for vector<n x f32>
+    int cycles;            // issue cycles of one instruction on one unit (for the model)
     const char *intrinsic; // for the target's own use
 };
 struct arch {
-    const char *name;           // "sm_90a"
+    const char *name; // "sm_90a"
     const struct target *target;
-    int lanes;                  // of a warp or wave: 32, 64
-    int max_threads;            // a block
-    int max_regs;               // 32-bit registers a thread may have
-    int regs;                   // 32-bit registers of a multiprocessor, all threads together
-    int64_t shared;             // bytes a block may use
-    int64_t shared_sm;          // bytes a multiprocessor has
-    int64_t shared_kept;        // of them, taken by each block beside its own
-    int processors;             // multiprocessors / compute units of the common part (model only)
-    enum copy_kind copy;        // the best kind emit knows here
-    int copy_bytes;             // widest asynchronous copy of one thread
-    double tflops16, gbps;      // dense 16-bit TFLOP/s and memory GB/s of the common part (model only)
+    int lanes;             // of a warp or wave: 32, 64
+    int max_threads;       // a block
+    int max_regs;          // 32-bit registers a thread may have
+    int regs;              // 32-bit registers of a multiprocessor, all threads together
+    int64_t shared;        // bytes a block may use
+    int64_t shared_sm;     // bytes a multiprocessor has
+    int64_t shared_kept;   // of them, taken by each block beside its own
+    int processors;        // multiprocessors / compute units of the common part (model only)
+    enum copy_kind copy;   // the best kind emit knows here
+    int copy_bytes;        // widest asynchronous copy of one thread
+    double tflops16, gbps; // dense 16-bit TFLOP/s and memory GB/s of the common part (model only)
     const struct mma *mmas;
     int nmmas;
     const char *triple, *cpu, *features; // for LLVM
@@ -67,14 +67,14 @@ struct emit {
     struct mb *mb;
     const struct kernel *k;
     const struct arch *arch;
-    const char *symbol;  // function name
-    const char *arg_attrs; // attributes of the arguments, for mb_func_begin
-    val *args;           // kernel arguments: params in order, then free dims
+    const char *symbol;            // function name
+    const char *arg_attrs;         // attributes of the arguments, for mb_func_begin
+    val *args;                     // kernel arguments: params in order, then free dims
     val thread, lane, warp, block; // i32; thread in the block, lane in the warp, linear block id
-    val smem;            // llvm.ptr<3> to the block's shared bytes (k->shared_bytes), NOVAL if none
+    val smem;                      // llvm.ptr<3> to the block's shared bytes (k->shared_bytes), NOVAL if none
     int nargs;
-    void *state;         // the target's own, arena
-    void *priv;          // emit.c's own
+    void *state; // the target's own, arena
+    void *priv;  // emit.c's own
 };
 // An access to global memory: base + uniform (the same for all threads, i64 bytes, may be large) + lane (i32 bytes, >= 0,
 // < 2^31; or i64 when emit.c could not bound it). pred: i1 or NOVAL (always). Loads give 0 where pred is false.
@@ -84,7 +84,7 @@ struct gaddr {
     val uniform; // i64
     val lane;    // i32 or i64
     val pred;
-    val bytes;   // i64: the buffer's size in bytes (for hardware bounds checks)
+    val bytes; // i64: the buffer's size in bytes (for hardware bounds checks)
 };
 struct code_use { // what one kernel takes, as the assembler or code generator reports it
     const char *symbol;
@@ -95,10 +95,10 @@ struct code_use { // what one kernel takes, as the assembler or code generator r
 struct lowered { // lower.c -> finish
     struct ctx *c;
     const struct arch *arch;
-    void *llvm_module; // LLVMModuleRef, optimised
-    void *llvm_machine; // LLVMTargetMachineRef
+    void *llvm_module;     // LLVMModuleRef, optimised
+    void *llvm_machine;    // LLVMTargetMachineRef
     struct text *asm_text; // PTX or AMDGPU assembly
-    const char *obj;   // AMDGPU: relocatable object bytes; NULL elsewhere
+    const char *obj;       // AMDGPU: relocatable object bytes; NULL elsewhere
     size_t obj_len;
     struct code_use *uses; // out (finish): one a kernel, arena; may be empty
     int nuses;
@@ -121,9 +121,9 @@ struct target {
     // Makes the function (attributes, parameters, shared memory) through mb_func_begin; fills args, thread, lane, warp,
     // block, smem.
     void (*begin)(struct emit *e, int n, const mty *params);
-    void (*gload)(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out);     // n elements of `bytes`
+    void (*gload)(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out); // n elements of `bytes`
     void (*gstore)(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in);
-    val (*atomic_add)(struct emit *e, const struct gaddr *g, mty elem, val x); // the value before
+    val (*atomic_add)(struct emit *e, const struct gaddr *g, mty elem, val x);  // the value before
     void (*copy)(struct emit *e, val shared, const struct gaddr *g, int bytes); // COPY_ASYNC; 4, 8 or 16; zero-fills
     void (*commit)(struct emit *e);
     void (*wait)(struct emit *e, int pending);
@@ -132,12 +132,12 @@ struct target {
     void (*fragment)(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out);
     // acc: the instruction's accumulators, (elements a lane) / acc_pack values, in element-number order; updated.
     void (*mma)(struct emit *e, const struct mma *i, val a, val b, val *acc);
-    val (*convert)(struct emit *e, enum elem from, enum elem to, val x);      // among f32, bf16, f16
-    val (*math)(struct emit *e, enum opcode op, val x, val y);                // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32
-    val (*shuffle_xor)(struct emit *e, val x, int mask);                      // x of lane ^ mask; i32 or f32
-    val (*shuffle)(struct emit *e, val x, val lane);                          // x of that lane; i32 or f32
+    val (*convert)(struct emit *e, enum elem from, enum elem to, val x); // among f32, bf16, f16
+    val (*math)(struct emit *e, enum opcode op, val x, val y); // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32
+    val (*shuffle_xor)(struct emit *e, val x, int mask);       // x of lane ^ mask; i32 or f32
+    val (*shuffle)(struct emit *e, val x, val lane);           // x of that lane; i32 or f32
     val (*uniform)(struct emit *e, val x); // (optional) x, known to be equal in all lanes; without it: x as it is
-    void (*annotate)(void *llvm_module, const struct arch *a);                // LLVM-level attributes and flags
+    void (*annotate)(void *llvm_module, const struct arch *a); // LLVM-level attributes and flags
     // Assembly or object -> code bytes (arena). false after adding a diagnostic; *missing: a tool was not found (exit 3).
     bool (*finish)(struct lowered *l, const struct finish_opts *o, const char **code, size_t *len, bool *missing);
 };

@@ -63,11 +63,11 @@ static CUresult call(const char *name, int needs_context)
     pthread_mutex_unlock(&lock);
     return fails ? k->fail_code : CUDA_SUCCESS;
 }
-#define CALL(name, context)                                                                                          \
-    do {                                                                                                             \
-        CUresult r_ = call(name, context);                                                                           \
-        if (r_)                                                                                                      \
-            return r_;                                                                                               \
+#define CALL(name, context) \
+    do { \
+        CUresult r_ = call(name, context); \
+        if (r_) \
+            return r_; \
     } while (0)
 
 static struct object *make(enum kind kind)

@@ -4,13 +4,13 @@
 #define IMAGE_SAMPLE_H
 #include "../runtime/image.h"
 
-#define CONST_TERM(v)                                                                                                \
-    {                                                                                                                \
-        IMAGE_T_CONST, v                                                                                             \
+#define CONST_TERM(v) \
+    { \
+        IMAGE_T_CONST, v \
     }
-#define DIM_TERM(i)                                                                                                  \
-    {                                                                                                                \
-        IMAGE_T_DIM, i                                                                                               \
+#define DIM_TERM(i) \
+    { \
+        IMAGE_T_DIM, i \
     }
 
 // gate_up(x: bf16[T, H], w: bf16[E, I, H], tiles: tile_map[N], limit: i32, h: out bf16[R, I]), H = 256 bound

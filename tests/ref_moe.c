@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 // The inner loop in the widest vectors that the machine has.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) &&             \
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__) && \
     !defined(__SANITIZE_THREAD__)
 #define FAST __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #else
@@ -49,8 +49,7 @@ void ref_parallel(int64_t n, void (*fn)(void *user, int64_t i), void *user)
     pthread_t t[THREADS_MAX];
     long processors = sysconf(_SC_NPROCESSORS_ONLN);
     int made = 0;
-    while (made < THREADS_MAX && made + 1 < processors && made + 1 < n &&
-           !pthread_create(&t[made], NULL, loop_run, &l))
+    while (made < THREADS_MAX && made + 1 < processors && made + 1 < n && !pthread_create(&t[made], NULL, loop_run, &l))
         made++;
     loop_run(&l);
     while (made > 0)
@@ -359,8 +358,7 @@ void ref_plan(const int32_t *ids, struct ref_plan *p)
     for (int e = 0; e < p->experts; e++) {
         next[e] = (int32_t)p->rows;
         for (int32_t done = 0; done < total[e]; done += p->block, n++) {
-            const int32_t entry[4] = { e, next[e] + done, total[e] - done < p->block ? total[e] - done : p->block,
-                                       0 };
+            const int32_t entry[4] = { e, next[e] + done, total[e] - done < p->block ? total[e] - done : p->block, 0 };
             if (n < p->entries)
                 memcpy(p->tiles + 4 * n, entry, sizeof entry);
         }
@@ -565,8 +563,8 @@ static void row_h(void *user, int64_t row)
         double g = sum_products(x, w, l->hidden, &sg);
         l->row(l->user, REF_UP, e, c, w);
         double u = sum_products(x, w, l->hidden, &su), want = silu(g) * u;
-        double bound = rounding(l->f16, want) + ldexp(1.1 * fabs(u) * sg + fabs(silu(g)) * su, -SUM_EPS_SHIFT) +
-                       1e-6 * fabs(want);
+        double bound =
+            rounding(l->f16, want) + ldexp(1.1 * fabs(u) * sg + fabs(silu(g)) * su, -SUM_EPS_SHIFT) + 1e-6 * fabs(want);
         compare(&v, l->f16, j->h[row * l->ffn + c], want, bound, "h", row, c);
     }
     if (!x)

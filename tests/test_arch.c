@@ -186,7 +186,11 @@ static void rows_are_consistent(void **state)
 
 static void limits_are_the_vendors(void **state)
 {
-    static const struct { const char *name; int lanes; int64_t shared; } want[] = {
+    static const struct {
+        const char *name;
+        int lanes;
+        int64_t shared;
+    } want[] = {
         { "sm_80", 32, 163 * 1024 }, { "sm_90a", 32, 227 * 1024 }, { "sm_100a", 32, 227 * 1024 },
         { "gfx942", 64, 64 * 1024 }, { "gfx950", 64, 160 * 1024 },
     };
@@ -413,8 +417,8 @@ static void fill(struct shared_tile *s, int rows, int cols)
 }
 
 // The instruction, on registers, with the hardware's own idea of where everything lies.
-static void hw_mma(const struct arch *a, const struct mma *i, const struct fetched *fa, int oa, const struct fetched *fb, int ob,
-                   int acc[LANES_MAX][ELEMS_MAX])
+static void hw_mma(const struct arch *a, const struct mma *i, const struct fetched *fa, int oa,
+                   const struct fetched *fb, int ob, int acc[LANES_MAX][ELEMS_MAX])
 {
     static int ma[SIDE_MAX][SIDE_MAX], mb[SIDE_MAX][SIDE_MAX];
     int pa = i->m * i->k / a->lanes, pb = i->n * i->k / a->lanes;
@@ -453,7 +457,8 @@ static void mma_product(const struct arch *a, const struct mma *i)
                 hw_mma(a, i, &fa, mt * ks + s, &fb, nt * ks + s, acc);
             for (int lane = 0; lane < a->lanes; lane++)
                 for (int e = 0; e < i->m * i->n / a->lanes; e++) {
-                    int row = mt * i->m + index_at(i->d.row, lane, e), col = nt * i->n + index_at(i->d.col, lane, e), want = 0;
+                    int row = mt * i->m + index_at(i->d.row, lane, e), col = nt * i->n + index_at(i->d.col, lane, e),
+                        want = 0;
                     for (int k = 0; k < sa.cols; k++)
                         want += sa.v[row * sa.cols + k] * sb.v[col * sb.cols + k];
                     assert_int_equal(acc[lane][e], want);

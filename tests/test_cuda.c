@@ -336,9 +336,9 @@ struct launch_case {
     int64_t dims[6]; // dims[0] = -2: NULL
     const char *says;
 };
-#define NO_DIMS                                                                                                      \
-    {                                                                                                                \
-        -2                                                                                                           \
+#define NO_DIMS \
+    { \
+        -2 \
     }
 static const struct launch_case launch_cases[] = {
     { -1, { 0 }, 4, NO_DIMS, "gate_up_r128: 4 arguments, the kernel takes 5" },
@@ -347,11 +347,7 @@ static const struct launch_case launch_cases[] = {
     { 3, { 0 }, 5, NO_DIMS, "argument 3 ('limit') is nothing" },
     { 0, { MOE_POINTER, 3, (void *)256, 0, { 10, 256, 1 }, 0, 0 }, 5, NO_DIMS, "'x' has rank 3, the kernel takes 2" },
     { 0, { MOE_POINTER, 2, (void *)256, 0, { 10, 128 }, 0, 0 }, 5, NO_DIMS, "'x': extent 1 is 128, but H is 256" },
-    { 2,
-      { MOE_POINTER, 2, (void *)256, 0, { 7, 5 }, 0, 0 },
-      5,
-      NO_DIMS,
-      "'tiles': extent 1 is 5, the kernel takes 4" },
+    { 2, { MOE_POINTER, 2, (void *)256, 0, { 7, 5 }, 0, 0 }, 5, NO_DIMS, "'tiles': extent 1 is 5, the kernel takes 4" },
     { 4, { MOE_POINTER, 2, (void *)256, 0, { 20, 392 }, 0, 0 }, 5, NO_DIMS, "'h': extent 1 is 392, but I is 384" },
     { 0,
       { MOE_POINTER, 2, (void *)264, 0, { 10, 256 }, 0, 0 },
@@ -413,11 +409,11 @@ struct session {
     void *a, *b, *stream, *event[2], *graph;
 };
 
-#define STEP(expr)                                                                                                   \
-    do {                                                                                                             \
-        int s_ = (expr);                                                                                             \
-        if (s_)                                                                                                      \
-            return s_;                                                                                               \
+#define STEP(expr) \
+    do { \
+        int s_ = (expr); \
+        if (s_) \
+            return s_; \
     } while (0)
 
 static int session_run(struct session *s, const unsigned char *image, size_t n, bool *right)

@@ -15,17 +15,18 @@
 #include <string.h>
 #include <unistd.h>
 
-static const char gemm[] = "type act = bf16\n"
-                           "kernel scale(x: f32[N], y: out f32[N]) {\n"
-                           "  parallel i in tile(N) { y[i] = x[i] * 2.0 }\n"
-                           "}\n"
-                           "kernel gemm(a: act[M, K], b: act[N, K], c: out act[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
-                           "  parallel m in tile(M), n in tile(N) {\n"
-                           "    var s: f32[m, n] = 0\n"
-                           "    for k in tile(K) { s += dot(a[m, k], b[n, k]) }\n"
-                           "    c[m, n] = s\n"
-                           "  }\n"
-                           "}\n";
+static const char gemm[] =
+    "type act = bf16\n"
+    "kernel scale(x: f32[N], y: out f32[N]) {\n"
+    "  parallel i in tile(N) { y[i] = x[i] * 2.0 }\n"
+    "}\n"
+    "kernel gemm(a: act[M, K], b: act[N, K], c: out act[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
+    "  parallel m in tile(M), n in tile(N) {\n"
+    "    var s: f32[m, n] = 0\n"
+    "    for k in tile(K) { s += dot(a[m, k], b[n, k]) }\n"
+    "    c[m, n] = s\n"
+    "  }\n"
+    "}\n";
 
 static struct moec_options options(const char *arch, enum moec_emit emit)
 {
@@ -93,8 +94,8 @@ static void no_text(void **state)
 
 // ---- stages ------------------------------------------------------------------------------------------------------
 
-static const char *const order[] = { "tokens", "ast", "tile", "expand", "sched", "layout", "mlir", "mlirllvm", "llvm",
-                                     "llvmopt", "asm", "image" };
+static const char *const order[] = { "tokens", "ast",      "tile", "expand",  "sched", "layout",
+                                     "mlir",   "mlirllvm", "llvm", "llvmopt", "asm",   "image" };
 enum { STAGES = sizeof order / sizeof *order };
 struct seen {
     int n;

@@ -8,6 +8,7 @@ enum { N = 5 };
 static const float A[N] = { 1.5f, -2, 0, 3, -0.25f }, B[N] = { 2, 0.5f, -1, 3, -0.25f };
 static const int32_t P[N] = { 7, -3, 0, 5, 2 }, Q[N] = { 2, 0, -4, 5, -2147483647 - 1 };
 
+// clang-format off
 // Result per position of n; scalar results stand in all positions.
 #define SAME(x) { x, x, x, x, x }
 static const struct row {
@@ -89,6 +90,8 @@ static const struct row {
     { "i32(order(a * 0) == order(-a * 0))", false, SAME(1), 0 },
 };
 
+// clang-format on
+
 static bool close_to(double got, double want, double within)
 {
     if (isnan(want) || isnan(got))
@@ -100,10 +103,12 @@ static bool close_to(double got, double want, double within)
 
 static char *source_of(const struct row *r, char *s, size_t n)
 {
-    snprintf(s, n,
-             "kernel k(xa: f32[N], xb: f32[N], xp: i32[N], xq: i32[N], y: out %s[N]) require N <= 16 {\n"
-             "  let n = range(N)\n  let a = xa[n]\n  let b = xb[n]\n  let p = xp[n]\n  let q = xq[n]\n  let p0 = xp[0]\n"
-             "  var v: %s[n] = %s\n  y[n] = v\n}\n", r->real ? "f32" : "i32", r->real ? "f32" : "i32", r->expr);
+    snprintf(
+        s, n,
+        "kernel k(xa: f32[N], xb: f32[N], xp: i32[N], xq: i32[N], y: out %s[N]) require N <= 16 {\n"
+        "  let n = range(N)\n  let a = xa[n]\n  let b = xb[n]\n  let p = xp[n]\n  let q = xq[n]\n  let p0 = xp[0]\n"
+        "  var v: %s[n] = %s\n  y[n] = v\n}\n",
+        r->real ? "f32" : "i32", r->real ? "f32" : "i32", r->expr);
     return s;
 }
 
@@ -111,11 +116,17 @@ static void run_row(const struct row *r, bool expanded)
 {
     struct dsl d;
     char s[2048];
-    union { float f[N + 1]; int32_t i[N + 1]; } y;
+    union {
+        float f[N + 1];
+        int32_t i[N + 1];
+    } y;
     dsl_open(&d, "sm_90a", source_of(r, s, sizeof s));
     struct kernel *k = d.m->kernels;
-    struct eval_arg args[] = { { (void *)(uintptr_t)A, sizeof A }, { (void *)(uintptr_t)B, sizeof B },
-                               { (void *)(uintptr_t)P, sizeof P }, { (void *)(uintptr_t)Q, sizeof Q }, { &y, N * 4 } };
+    struct eval_arg args[] = { { (void *)(uintptr_t)A, sizeof A },
+                               { (void *)(uintptr_t)B, sizeof B },
+                               { (void *)(uintptr_t)P, sizeof P },
+                               { (void *)(uintptr_t)Q, sizeof Q },
+                               { &y, N * 4 } };
     int64_t dims[] = { N };
     struct eval_opts o = { 0 };
     const char *why = "";
@@ -151,7 +162,10 @@ static void topk(void **state)
 {
     static const char src[] = "kernel k(x: f32[N], y: out i32[K]) require N <= 8, K <= 8 {\n"
                               "  let n = range(N)\n  let k = range(K)\n  y[k] = topk(x[n], k, n)\n}\n";
-    static const struct { float x[5]; int32_t want[7]; } cases[] = {
+    static const struct {
+        float x[5];
+        int32_t want[7];
+    } cases[] = {
         { { 3, 1, 4, 1, 5 }, { 4, 2, 0, 1, 3, -1, -1 } },
         { { 2, 2, 2, 2, 2 }, { 0, 1, 2, 3, 4, -1, -1 } },
         { { NAN, -INFINITY, 7, NAN, -1 }, { 2, 4, 1, 0, 3, -1, -1 } },
@@ -210,10 +224,12 @@ static void memory(void **state)
 // dot leaves out masked positions of the contracted axis, whatever the operands hold there
 static void dots(void **state)
 {
-    static const char src[] = "kernel k(x: bf16[M, K], w: bf16[N, K], y: out f32[M, N]) {\n"
-                              "  parallel m in tile(M), n in tile(N) {\n    var s: f32[m, n] = 1\n"
-                              "    for k in tile(K) { s += dot(bf16(x[m, k] + 1.0), w[n, k]) }\n    y[m, n] = s\n  }\n}\n";
-    uint16_t x[2 * 3] = { 0x3f80, 0x4000, 0x4040, 0xbf80, 0, 0x3f80 }, w[3] = { 0x3f80, 0x3f80, 0x4000 }; // 1 2 3; -1 0 1; 1 1 2
+    static const char src[] =
+        "kernel k(x: bf16[M, K], w: bf16[N, K], y: out f32[M, N]) {\n"
+        "  parallel m in tile(M), n in tile(N) {\n    var s: f32[m, n] = 1\n"
+        "    for k in tile(K) { s += dot(bf16(x[m, k] + 1.0), w[n, k]) }\n    y[m, n] = s\n  }\n}\n";
+    uint16_t x[2 * 3] = { 0x3f80, 0x4000, 0x4040, 0xbf80, 0, 0x3f80 },
+                   w[3] = { 0x3f80, 0x3f80, 0x4000 }; // 1 2 3; -1 0 1; 1 1 2
     float y[2];
     struct dsl d;
     struct eval_arg args[] = { { x, sizeof x }, { w, sizeof w }, { y, sizeof y } };
@@ -230,7 +246,7 @@ static void dots(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_operation), cmocka_unit_test(topk), cmocka_unit_test(memory),
-                                        cmocka_unit_test(dots) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_operation), cmocka_unit_test(topk),
+                                        cmocka_unit_test(memory), cmocka_unit_test(dots) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

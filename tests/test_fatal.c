@@ -69,7 +69,8 @@ static void reports(void **state)
 // After all that a real compile gives what it gave before.
 static void goes_on(void **state)
 {
-    static const char src[] = "kernel k(x: f32[N], y: out f32[N]) {\n  parallel i in tile(N) { y[i] = x[i] * 2.0 }\n}\n";
+    static const char src[] =
+        "kernel k(x: f32[N], y: out f32[N]) {\n  parallel i in tile(N) { y[i] = x[i] * 2.0 }\n}\n";
     struct moec_options o = { .size = sizeof o, .arch = "sm_80", .emit = MOEC_PTX };
     char said[512];
     size_t n, m;
@@ -85,6 +86,7 @@ static void goes_on(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(gives_up), cmocka_unit_test(reports), cmocka_unit_test(goes_on) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(gives_up), cmocka_unit_test(reports),
+                                        cmocka_unit_test(goes_on) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

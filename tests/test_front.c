@@ -203,11 +203,11 @@ static void test_diagnostics(void **state)
     (void)state;
     shows("let a = bc\n", (struct loc){ 1, 9, 2 }, "t.dsl:1:9: error: wrong\nlet a = bc\n        ^~\n");
     shows("a\nb", (struct loc){ 2, 1, 1 }, "t.dsl:2:1: error: wrong\nb\n^\n");
-    shows("a\n", (struct loc){ 2, 1, 0 }, "t.dsl:2:1: error: wrong\n\n^\n");                  // the end of the file
-    shows("a", (struct loc){ 0 }, "t.dsl: error: wrong\n");                                   // no place
-    shows("a", (struct loc){ 7, 3, 1 }, "t.dsl:7:3: error: wrong\n");                         // no such line
-    shows("\ta\r\n", (struct loc){ 1, 2, 1 }, "t.dsl:1:2: error: wrong\n a\n ^\n");           // tab, carriage return
-    shows("ab", (struct loc){ 1, 1, 99 }, "t.dsl:1:1: error: wrong\nab\n^~\n");               // never past the line
+    shows("a\n", (struct loc){ 2, 1, 0 }, "t.dsl:2:1: error: wrong\n\n^\n");        // the end of the file
+    shows("a", (struct loc){ 0 }, "t.dsl: error: wrong\n");                         // no place
+    shows("a", (struct loc){ 7, 3, 1 }, "t.dsl:7:3: error: wrong\n");               // no such line
+    shows("\ta\r\n", (struct loc){ 1, 2, 1 }, "t.dsl:1:2: error: wrong\n a\n ^\n"); // tab, carriage return
+    shows("ab", (struct loc){ 1, 1, 99 }, "t.dsl:1:1: error: wrong\nab\n^~\n");     // never past the line
     shows("\xC3\xA9\xC3\xA9 b", (struct loc){ 1, 6, 1 }, "t.dsl:1:6: error: wrong\n\xC3\xA9\xC3\xA9 b\n   ^\n");
     shows("\xC3\xA9 b", (struct loc){ 1, 1, 2 }, "t.dsl:1:1: error: wrong\n\xC3\xA9 b\n^\n"); // one character wide
     shows("\xFFz\x1b b", (struct loc){ 1, 5, 1 }, "t.dsl:1:5: error: wrong\n?z  b\n    ^\n");
@@ -254,7 +254,9 @@ static void tokens_are(const char *src, const char *want)
     text_put(&t, "", 0);
     for (int i = 0; i < r.ntokens; i++)
         text_printf(&t, "%s%s", i ? " " : "",
-                    r.tokens[i].kind == TK_NEWLINE ? "NL" : r.tokens[i].kind == TK_END ? "END" : r.tokens[i].s);
+                    r.tokens[i].kind == TK_NEWLINE ? "NL"
+                    : r.tokens[i].kind == TK_END   ? "END"
+                                                   : r.tokens[i].s);
     same_text(t.s, want);
     drop(&r);
 }
@@ -276,7 +278,9 @@ static void test_tokens(void **state)
     tokens_are("a<=b<<c!=-d", "a <= b << c != - d END");
     tokens_are("a // b\nc", "a NL c END");
     tokens_are("a\r\nb\r\n", "a NL b NL END");
-    tokens_are("\xEF\xBB\xBF" "a", "a END"); // a byte order mark
+    tokens_are("\xEF\xBB\xBF"
+               "a",
+               "a END"); // a byte order mark
     tokens_are("a && b", "a & b END");
 }
 
@@ -295,8 +299,9 @@ static void test_numbers(void **state)
 
 static void test_docs(void **state)
 {
-    static const char src[] = "// far\n\n// one\n//\n//  two \nkernel a() { }\n// three\ntype t = f32\nlet x = 1 // four\n"
-                              "kernel b() {\n// inside\n}\n";
+    static const char src[] =
+        "// far\n\n// one\n//\n//  two \nkernel a() { }\n// three\ntype t = f32\nlet x = 1 // four\n"
+        "kernel b() {\n// inside\n}\n";
     (void)state;
     struct run r = read_text(src);
     for (int i = 0; i < r.ntokens; i++)
@@ -387,10 +392,12 @@ static void test_statements(void **state)
 {
     (void)state;
     prints("let a: f32[r, c] = 1 @dist(m)\nvar g, u: f32[r] = 0\nlet b: i32 = 2", NULL);
-    prints("g = 1; g += 2; g -= 3; g *= 4\ny[a, b + 1] = 3 @dist(x)\ny[a] += 4\ny[a] -= 4",
-           "    g = 1\n    g += 2\n    g -= 3\n    g *= 4\n    y[a, b + 1] = 3 @dist(x)\n    y[a] += 4\n    y[a] -= 4\n");
+    prints(
+        "g = 1; g += 2; g -= 3; g *= 4\ny[a, b + 1] = 3 @dist(x)\ny[a] += 4\ny[a] -= 4",
+        "    g = 1\n    g += 2\n    g -= 3\n    g *= 4\n    y[a, b + 1] = 3 @dist(x)\n    y[a] += 4\n    y[a] -= 4\n");
     prints("parallel (e, r) in tiles @tile(128), c in tile(0, I) @tile(64) @exact, b in each(B) { commit() }",
-           "    parallel (e, r) in tiles @tile(128), c in tile(0, I) @tile(64) @exact, b in each(B) {\n        commit()\n    }\n");
+           "    parallel (e, r) in tiles @tile(128), c in tile(0, I) @tile(64) @exact, b in each(B) {\n        "
+           "commit()\n    }\n");
     prints("for k in tile(H)\n{\n}\nfor i in each(1, n) { f(i) @dist(a) }", NULL);
     prints("if a { b = 1 }\nelse if c { b = 2 }\nelse\n{ b = 3 }",
            "    if a {\n        b = 1\n    } else if c {\n        b = 2\n    } else {\n        b = 3\n    }\n");
@@ -409,11 +416,13 @@ static void test_declarations(void **state)
 {
     static const char *const files[] = {
         "type act = bf16\ntype b = act\n",
-        "// doc\nkernel k(a: act[T, 3], b: out f32[T], c: inout i32[N], m: tile_map[N], n: i32) require T % 8 == 0, T <= 4 "
+        "// doc\nkernel k(a: act[T, 3], b: out f32[T], c: inout i32[N], m: tile_map[N], n: i32) require T % 8 == 0, T "
+        "<= 4 "
         "@variant(a) @warps(2, 4) @swap {\n}\n",
         "kernel k()\n\n@a\n{ }\nkernel j() require\n A <= 3\n{ }",
         "kernel k()\nrequire A <= 3\n@a(1)\n{ }",
-        "schedule k for a { }\nschedule k.small for a, b { rows 128  k 64 stages 4; warps 2x4+1\npersistent mma m16n8k16 swap }",
+        "schedule k for a { }\nschedule k.small for a, b { rows 128  k 64 stages 4; warps 2x4+1\npersistent mma "
+        "m16n8k16 swap }",
         "kernel k() { } kernel j() { }; type x = f32;",
         "// a\n//\n//  b\nkernel k() { }\n",
         "//\nkernel k() { }\n",
@@ -453,13 +462,44 @@ static void test_kernel_files(void **state)
 // Trees that differ anywhere are not equal.
 static void test_unequal(void **state)
 {
-    static const char *const bodies[] = {
-        "let a = 1", "let b = 1", "let a = 2", "let a = 1.0", "let a = 1.5", "let a: i32 = 1", "let a = 1 @d", "let a = 1 @d(1)", "let a = 1 @d(x)",
-        "var a: i32 = 1", "a = 1", "a += 1", "a[1] = 1", "let a = -1", "let a = b + c", "let a = b - c", "let a = c + b",
-        "let a = f(b)", "let a = b[c]", "for a in tile(1) { }", "for a in each(1) { }", "for a in tile(1) { b = 1 }",
-        "parallel a in tile(1) { }", "parallel (a, b) in c { }", "role a(0, 1) { }", "role a(0, 2) { }", "role a(1, 1) { }",
-        "if a { }", "if a { } else { }", "if a { b = 1 }", "shared a: f32[1][2, 4]", "shared a: f32[2][2, 4]", "shared a: f16[1][2, 4]",
-        "at a = tile(1), 2 { }", "at a = tile(2), 1 { }", "layout a { b: r0 }", "layout a { b: r1 }", "layout a { c: r0 }" };
+    static const char *const bodies[] = { "let a = 1",
+                                          "let b = 1",
+                                          "let a = 2",
+                                          "let a = 1.0",
+                                          "let a = 1.5",
+                                          "let a: i32 = 1",
+                                          "let a = 1 @d",
+                                          "let a = 1 @d(1)",
+                                          "let a = 1 @d(x)",
+                                          "var a: i32 = 1",
+                                          "a = 1",
+                                          "a += 1",
+                                          "a[1] = 1",
+                                          "let a = -1",
+                                          "let a = b + c",
+                                          "let a = b - c",
+                                          "let a = c + b",
+                                          "let a = f(b)",
+                                          "let a = b[c]",
+                                          "for a in tile(1) { }",
+                                          "for a in each(1) { }",
+                                          "for a in tile(1) { b = 1 }",
+                                          "parallel a in tile(1) { }",
+                                          "parallel (a, b) in c { }",
+                                          "role a(0, 1) { }",
+                                          "role a(0, 2) { }",
+                                          "role a(1, 1) { }",
+                                          "if a { }",
+                                          "if a { } else { }",
+                                          "if a { b = 1 }",
+                                          "shared a: f32[1][2, 4]",
+                                          "shared a: f32[2][2, 4]",
+                                          "shared a: f16[1][2, 4]",
+                                          "at a = tile(1), 2 { }",
+                                          "at a = tile(2), 1 { }",
+                                          "layout a { b: r0 }",
+                                          "layout a { b: r1 }",
+                                          "layout a { c: r0 }" };
     (void)state;
     for (size_t i = 0; i < COUNTOF(bodies); i++) {
         struct run a = in_kernel(bodies[i]);
@@ -554,10 +594,11 @@ static void test_depth(void **state)
 // Every start of a good file, and every file with one byte taken out, gives a tree or diagnostics.
 static void test_cut(void **state)
 {
-    static const char src[] = "type a = bf16\n// d\nkernel k(x: out a[T, 4], m: tile_map[N]) require T % 8 == 0 @swap {\n"
-                              "  layout main { r: l0 r1; }\n  parallel (e, r) in m @tile(4), c in tile(1, T) {\n"
-                              "    var g, u: f32[r] = -1.5e3\n    if (g[r] < 2) & !b { x[r, c] += f(g, -u)[1] } else if q { commit() }\n"
-                              "    shared s: a[2][4, 8] @swizzle(1)\n  }\n}\nschedule k.v for a, b { r 4  warps 2x4+1\n mma m }\n";
+    static const char src[] =
+        "type a = bf16\n// d\nkernel k(x: out a[T, 4], m: tile_map[N]) require T % 8 == 0 @swap {\n"
+        "  layout main { r: l0 r1; }\n  parallel (e, r) in m @tile(4), c in tile(1, T) {\n"
+        "    var g, u: f32[r] = -1.5e3\n    if (g[r] < 2) & !b { x[r, c] += f(g, -u)[1] } else if q { commit() }\n"
+        "    shared s: a[2][4, 8] @swizzle(1)\n  }\n}\nschedule k.v for a, b { r 4  warps 2x4+1\n mma m }\n";
     (void)state;
     for (size_t i = 0; i < sizeof src; i++) {
         struct run r = read_bytes(src, i);
@@ -577,12 +618,12 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_arena),       cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_diagnostics),
-        cmocka_unit_test(test_long_line),   cmocka_unit_test(test_too_many),      cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_numbers),     cmocka_unit_test(test_docs),          cmocka_unit_test(test_expressions),
-        cmocka_unit_test(test_floats),      cmocka_unit_test(test_statements),    cmocka_unit_test(test_declarations),
-        cmocka_unit_test(test_kernel_files), cmocka_unit_test(test_unequal),      cmocka_unit_test(test_tree_form),
-        cmocka_unit_test(test_depth),       cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_arena),        cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_diagnostics),
+        cmocka_unit_test(test_long_line),    cmocka_unit_test(test_too_many),      cmocka_unit_test(test_tokens),
+        cmocka_unit_test(test_numbers),      cmocka_unit_test(test_docs),          cmocka_unit_test(test_expressions),
+        cmocka_unit_test(test_floats),       cmocka_unit_test(test_statements),    cmocka_unit_test(test_declarations),
+        cmocka_unit_test(test_kernel_files), cmocka_unit_test(test_unequal),       cmocka_unit_test(test_tree_form),
+        cmocka_unit_test(test_depth),        cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

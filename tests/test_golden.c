@@ -32,8 +32,8 @@ struct golden {
     size_t src_len;
     struct moec_binding bind[BINDINGS_MAX];
     int nbind;
-    bool errors;        // found some
-    char *diags, *out;  // TEXT_SIZE
+    bool errors;       // found some
+    char *diags, *out; // TEXT_SIZE
 };
 
 // ---- files -----------------------------------------------------------------------------------------------------
@@ -143,10 +143,16 @@ static void keep_stage(void *user, const char *stage, const char *text, size_t n
 
 static void run_compile(struct golden *g)
 {
-    struct moec_options o = { .size = sizeof o, .arch = *g->arch ? g->arch : moec_arch_name(0), .bindings = g->bind,
-                              .nbindings = g->nbind, .emit = MOEC_TILE, .dump = keep_stage, .user = g };
+    struct moec_options o = { .size = sizeof o,
+                              .arch = *g->arch ? g->arch : moec_arch_name(0),
+                              .bindings = g->bind,
+                              .nbindings = g->nbind,
+                              .emit = MOEC_TILE,
+                              .dump = keep_stage,
+                              .user = g };
     o.stop_after = !strcmp(g->stage, "check") ? "tile" : g->stage;
-    if (!strcmp(g->stage, "mlir") || !strcmp(g->stage, "llvm") || !strcmp(g->stage, "llvmopt") || !strcmp(g->stage, "asm"))
+    if (!strcmp(g->stage, "mlir") || !strcmp(g->stage, "llvm") || !strcmp(g->stage, "llvmopt") ||
+        !strcmp(g->stage, "asm"))
         o.emit = MOEC_ASM;
     struct moec_result *r = moec_compile(g->src, g->src_len, g->name, &o);
     assert_non_null(r);
@@ -168,8 +174,8 @@ static bool same(const struct golden *g, const char *path, const char *got, cons
         line += *got++ == '\n', want++;
     while (got[-1] != '\n' && line > 1)
         got--, want--;
-    print_message("%s: line %d of %s differs\n  found:    %.*s\n  expected: %.*s\n", g->path, line, strrchr(path, '/') + 1,
-                  (int)strcspn(got, "\n"), got, (int)strcspn(want, "\n"), want);
+    print_message("%s: line %d of %s differs\n  found:    %.*s\n  expected: %.*s\n", g->path, line,
+                  strrchr(path, '/') + 1, (int)strcspn(got, "\n"), got, (int)strcspn(want, "\n"), want);
     return false;
 }
 
@@ -183,7 +189,7 @@ static bool patterns(const struct golden *g)
         bool not = !strncmp(s, "// CHECK-NOT: ", 14);
         const char *text = s + (not ? 14 : 10);
         char *want = strndup(text, strcspn(text, "\n"));
-        if (not && nnever < 64) {
+        if (not &&nnever < 64) {
             never[nnever++] = want;
             continue;
         }
@@ -329,9 +335,20 @@ static void test_no_orphans(void **state)
 
 int main(void)
 {
-#define STAGE(s) { .name = s, .test_func = test_stage, .initial_state = (void *)(uintptr_t)s }
-    const struct CMUnitTest tests[] = { STAGE("parse"), STAGE("check"), STAGE("expand"),  STAGE("sched"), STAGE("layout"),
-                                        STAGE("mlir"),  STAGE("llvm"),  STAGE("llvmopt"), STAGE("asm"),
-                                        cmocka_unit_test(test_no_orphans), cmocka_unit_test(test_reference) };
+#define STAGE(s) \
+    { \
+        .name = s, .test_func = test_stage, .initial_state = (void *)(uintptr_t)s \
+    }
+    const struct CMUnitTest tests[] = { STAGE("parse"),
+                                        STAGE("check"),
+                                        STAGE("expand"),
+                                        STAGE("sched"),
+                                        STAGE("layout"),
+                                        STAGE("mlir"),
+                                        STAGE("llvm"),
+                                        STAGE("llvmopt"),
+                                        STAGE("asm"),
+                                        cmocka_unit_test(test_no_orphans),
+                                        cmocka_unit_test(test_reference) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -377,11 +377,10 @@ static void test_describe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_every_bit),
-        cmocka_unit_test(test_every_length), cmocka_unit_test(test_sealed_flips),
-        cmocka_unit_test(test_named_damage), cmocka_unit_test(test_writer_refuses),
-        cmocka_unit_test(test_deep_program), cmocka_unit_test(test_grid),
-        cmocka_unit_test(test_eval),         cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_every_bit),    cmocka_unit_test(test_every_length),
+        cmocka_unit_test(test_sealed_flips), cmocka_unit_test(test_named_damage), cmocka_unit_test(test_writer_refuses),
+        cmocka_unit_test(test_deep_program), cmocka_unit_test(test_grid),         cmocka_unit_test(test_eval),
+        cmocka_unit_test(test_describe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

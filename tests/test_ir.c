@@ -15,8 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct mma test_mmas[] = { { .name = "m16n8k16_bf16", .m = 16, .n = 8, .k = 16, .in = EL_BF16, .acc = EL_F32 },
-                                        { .name = "m16n8k16_f16", .m = 16, .n = 8, .k = 16, .in = EL_F16, .acc = EL_F32 } };
+static const struct mma test_mmas[] = {
+    { .name = "m16n8k16_bf16", .m = 16, .n = 8, .k = 16, .in = EL_BF16, .acc = EL_F32 },
+    { .name = "m16n8k16_f16", .m = 16, .n = 8, .k = 16, .in = EL_F16, .acc = EL_F32 }
+};
 static const struct arch test_arch = { .name = "test", .lanes = 32, .mmas = test_mmas, .nmmas = 2 };
 
 struct run {
@@ -132,7 +134,9 @@ static void test_kernel_files(void **state)
 
 static void test_bound(void **state)
 {
-    static const struct binding bind[] = { { "H", 4096, NULL }, { "I", 14336, NULL }, { "act", 0, "f16" }, { "E", 8, NULL } };
+    static const struct binding bind[] = {
+        { "H", 4096, NULL }, { "I", 14336, NULL }, { "act", 0, "f16" }, { "E", 8, NULL }
+    };
     (void)state;
     char *src = read_file("kernels/moe.dsl"), *out = fixed_point("bound moe.dsl", src, bind, 4);
     assert_non_null(strstr(out, "@bind(H, 4096)"));
@@ -144,7 +148,8 @@ static void test_bound(void **state)
 
 static const char ring[] =
     "kernel gate_up(x: bf16[T, H], w: bf16[E, I, H], row_token: i32[R], tiles: tile_map[N], h: out bf16[R, I]) "
-    "require H % 8 == 0 @variant(r128) @warps(2, 4) @stages(4) @mma(m16n8k16_bf16) @group(8) @shared(131072) @scratch(0) {\n"
+    "require H % 8 == 0 @variant(r128) @warps(2, 4) @stages(4) @mma(m16n8k16_bf16) @group(8) @shared(131072) "
+    "@scratch(0) {\n"
     "  layout main { rows: l2 l3 l4 r0 r1 r2 w0; cols: r0 l0 l1 r1 r2 w1 w2; }\n"
     "  layout copy0 { rows: l3 l4 w0 w1 w2 r0 r1; k1: r0 r1 r2 l0 l1 l2; cols: l3 l4 w0 w1 w2 r0 r1 }\n"
     "  parallel (e, rows) in tiles @tile(128), cols in tile(I) @tile(128) @exact {\n"
@@ -218,7 +223,8 @@ static void test_printing(void **state)
     prints_as("kernel k(x: f32[T], y: out f32[T]) { parallel t in tile(T) { y[t] = x[t] * 2 } }", "* 2.0");
     prints_as("kernel k(x: f32[T], y: out f32[T]) { parallel t in tile(T) { y[t] = x[t] + 1e-20 } }", "1e-20");
     prints_as("kernel k(x: f32[T], y: out f32[T]) { parallel t in tile(T) { y[t] = max(x[t], -inf) } }", "-inf");
-    prints_as("kernel k(x: f32[T], y: out f32[T]) { parallel t in tile(T) { y[t] = select(x[t] < 0, nan, x[t]) } }", "nan");
+    prints_as("kernel k(x: f32[T], y: out f32[T]) { parallel t in tile(T) { y[t] = select(x[t] < 0, nan, x[t]) } }",
+              "nan");
     prints_as("kernel k(y: out i32[T]) { parallel t in tile(T) { y[t] = -2147483648 } }", "-2147483648");
     prints_as("kernel k(x: bf16[T], y: out bf16[T]) { parallel t in tile(T) { y[t] = select(t < 3, x[t], 0.1) } }",
               "bf16(0.1)");
@@ -252,7 +258,9 @@ struct wrong {
     int count;        // of errors; 0: any
 };
 
-#define K(body) "kernel k(x: f32[T, 4], q: bf16[T], n: i32, y: out f32[T, 4], z: inout i32[T])\n{ parallel t in tile(T) {\n" body "\n} }"
+#define K(body) \
+    "kernel k(x: f32[T, 4], q: bf16[T], n: i32, y: out f32[T, 4], z: inout i32[T])\n{ parallel t in tile(T) {\n" body \
+    "\n} }"
 static const struct wrong wrongs[] = {
     { K("y[t, 0] = rowz"), 3, 11, "unknown name 'rowz'", 1 },
     { K("let rows = 1.5\ny[t, 0] = row + row"), 4, 11, "did you mean 'rows'?", 1 },
@@ -349,13 +357,17 @@ static void test_errors(void **state)
 
 static void test_bind_errors(void **state)
 {
-    static const char src[] = "type act = bf16\nkernel k(x: act[T, H], y: out act[T, H]) require H % 8 == 0, H <= 64 { }";
+    static const char src[] =
+        "type act = bf16\nkernel k(x: act[T, H], y: out act[T, H]) require H % 8 == 0, H <= 64 { }";
     static const struct {
         struct binding b;
         const char *text;
-    } rows[] = { { { "H", 12, NULL }, "H = 12 is not a multiple of 8" }, { { "H", 128, NULL }, "H = 128 is more than 64" },
-                 { { "Q", 1, NULL }, "no dimension or type named 'Q'" }, { { "act", 5, NULL }, "is a type" },
-                 { { "act", 0, "f99" }, "unknown type 'f99'" },          { { "H", -1, NULL }, "must be 0 to" },
+    } rows[] = { { { "H", 12, NULL }, "H = 12 is not a multiple of 8" },
+                 { { "H", 128, NULL }, "H = 128 is more than 64" },
+                 { { "Q", 1, NULL }, "no dimension or type named 'Q'" },
+                 { { "act", 5, NULL }, "is a type" },
+                 { { "act", 0, "f99" }, "unknown type 'f99'" },
+                 { { "H", -1, NULL }, "must be 0 to" },
                  { { "H", 0, "f16" }, "gives it a type" } };
     (void)state;
     for (size_t i = 0; i < COUNTOF(rows); i++) {
@@ -395,9 +407,15 @@ static void test_questions(void **state)
     static const struct {
         const char *name;
         int64_t multiple, lo, hi;
-    } rows[] = { { "a", 16, 0, 8192 }, { "b", 64, INT32_MIN, INT32_MAX }, { "d", 32, 64, 163 },
-                 { "e", 16, 64, 4095 }, { "f", 16, INT32_MIN, INT32_MAX }, { "g", 4, 0, 4096 },
-                 { "h", 4, INT32_MIN, INT32_MAX }, { "i", 16, 192, 4095 + 15 + 128 }, { "j", 1, INT32_MIN, 7 },
+    } rows[] = { { "a", 16, 0, 8192 },
+                 { "b", 64, INT32_MIN, INT32_MAX },
+                 { "d", 32, 64, 163 },
+                 { "e", 16, 64, 4095 },
+                 { "f", 16, INT32_MIN, INT32_MAX },
+                 { "g", 4, 0, 4096 },
+                 { "h", 4, INT32_MIN, INT32_MAX },
+                 { "i", 16, 192, 4095 + 15 + 128 },
+                 { "j", 1, INT32_MIN, 7 },
                  { "l", 2, 6, 16 } };
     static const struct {
         const char *axis;
@@ -427,12 +445,13 @@ static void test_questions(void **state)
 static void test_round(void **state)
 {
     (void)state;
-    assert_true(elem_round(EL_BF16, 1.00390625) == 1.0);       // a tie goes to even
-    assert_true(elem_round(EL_BF16, 1.01171875) == 1.015625);  // as does this one
+    assert_true(elem_round(EL_BF16, 1.00390625) == 1.0);      // a tie goes to even
+    assert_true(elem_round(EL_BF16, 1.01171875) == 1.015625); // as does this one
     assert_true(elem_round(EL_F16, 65519) == 65504 && isinf(elem_round(EL_F16, 65520)));
     assert_true(elem_round(EL_F16, 0x1p-25) == 0 && elem_round(EL_F16, 0x1.8p-25) == 0x1p-24);
     assert_true(isinf(elem_round(EL_BF16, 0x1.ffp127)) && elem_round(EL_BF16, 0x1p-133) == 0x1p-133);
-    assert_true(elem_round(EL_I32, -1.9) == -1 && elem_round(EL_I32, 1e10) == INT32_MAX && elem_round(EL_I32, NAN) == 0);
+    assert_true(elem_round(EL_I32, -1.9) == -1 && elem_round(EL_I32, 1e10) == INT32_MAX &&
+                elem_round(EL_I32, NAN) == 0);
 }
 
 // A clone prints the same and shares nothing that a pass may change.
@@ -457,9 +476,9 @@ static void test_clone(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kernel_files), cmocka_unit_test(test_bound),       cmocka_unit_test(test_layout_stage),
-        cmocka_unit_test(test_printing),     cmocka_unit_test(test_errors),      cmocka_unit_test(test_bind_errors),
-        cmocka_unit_test(test_questions),    cmocka_unit_test(test_round),       cmocka_unit_test(test_clone),
+        cmocka_unit_test(test_kernel_files), cmocka_unit_test(test_bound),  cmocka_unit_test(test_layout_stage),
+        cmocka_unit_test(test_printing),     cmocka_unit_test(test_errors), cmocka_unit_test(test_bind_errors),
+        cmocka_unit_test(test_questions),    cmocka_unit_test(test_round),  cmocka_unit_test(test_clone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -82,8 +82,11 @@ struct args {
     void *own[16];
 };
 
-static const struct { const char *name; int64_t v; } dim_values[] = { { "T", T }, { "K", K }, { "S", S }, { "E", E },
-                                                                      { "H", H }, { "I", I }, { "R", R }, { "N", N }, { "C", C } };
+static const struct {
+    const char *name;
+    int64_t v;
+} dim_values[] = { { "T", T }, { "K", K }, { "S", S }, { "E", E }, { "H", H },
+                   { "I", I }, { "R", R }, { "N", N }, { "C", C } };
 
 static int64_t dim_value(const char *name)
 {
@@ -180,7 +183,8 @@ static void same_outputs(const struct kernel *k, const struct args *a, const str
             const float *p = a->v[i].data, *q = b->v[i].data;
             for (int64_t j = 0; j < a->v[i].nbytes / 4; j++)
                 if (!(p[j] == q[j] || fabsf(p[j] - q[j]) <= 1e-6f * fabsf(p[j]) || (isnan(p[j]) && isnan(q[j]))))
-                    fail_msg("%s: element %lld of %s is %g, not %g", k->name, (long long)j, x->name, (double)q[j], (double)p[j]);
+                    fail_msg("%s: element %lld of %s is %g, not %g", k->name, (long long)j, x->name, (double)q[j],
+                             (double)p[j]);
         }
         for (int64_t j = 0; j < a->v[i].nbytes; j++)
             written += ((unsigned char *)a->v[i].data)[j] != 0xff;
@@ -255,41 +259,40 @@ static void prints_and_parses(void **state)
 }
 
 // Products whose operands are not plain tiles of memory: computed, shared, along one tile, too thin for the matrix units.
-static const char other[] =
-    "kernel computed(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
-    "  parallel t in tile(T), i in tile(I) {\n"
-    "    var s: f32[t, i] = 0\n"
-    "    for k in tile(H) { s += dot(bf16(x[t, k] * 0.5 + 1.0), w[i, k]) }\n"
-    "    y[t, i] = s\n"
-    "  }\n"
-    "}\n"
-    "kernel gram(x: bf16[T, H], y: out f32[T, T]) require H <= 128, T <= 16 {\n"
-    "  let t = range(T)\n"
-    "  let u = range(T)\n"
-    "  let k = range(H)\n"
-    "  y[t, u] = dot(x[t, k], x[u, k])\n"
-    "}\n"
-    "kernel vector(x: bf16[H], w: bf16[I, H], y: out f32[I]) {\n"
-    "  parallel i in tile(I) {\n"
-    "    var s: f32[i] = 0\n"
-    "    for k in tile(H) { s += dot(w[i, k], x[k]) }\n"
-    "    y[i] = s\n"
-    "  }\n"
-    "}\n"
-    "kernel columns(x: bf16[T, H], w: bf16[H, I], y: out f32[T, I]) {\n"
-    "  parallel t in tile(T), i in tile(I) {\n"
-    "    var s: f32[t, i] = 0\n"
-    "    for k in tile(H) { s += dot(x[t, k], w[k, i]) }\n"
-    "    y[t, i] = s\n"
-    "  }\n"
-    "}\n"
-    "kernel part(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
-    "  parallel t in tile(T), i in tile(I) {\n"
-    "    var s: f32[t, i] = 0\n"
-    "    for k in tile(8, H - 9) { s += dot(x[t, k], w[i, k]) }\n"
-    "    y[t, i] = s\n"
-    "  }\n"
-    "}\n";
+static const char other[] = "kernel computed(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
+                            "  parallel t in tile(T), i in tile(I) {\n"
+                            "    var s: f32[t, i] = 0\n"
+                            "    for k in tile(H) { s += dot(bf16(x[t, k] * 0.5 + 1.0), w[i, k]) }\n"
+                            "    y[t, i] = s\n"
+                            "  }\n"
+                            "}\n"
+                            "kernel gram(x: bf16[T, H], y: out f32[T, T]) require H <= 128, T <= 16 {\n"
+                            "  let t = range(T)\n"
+                            "  let u = range(T)\n"
+                            "  let k = range(H)\n"
+                            "  y[t, u] = dot(x[t, k], x[u, k])\n"
+                            "}\n"
+                            "kernel vector(x: bf16[H], w: bf16[I, H], y: out f32[I]) {\n"
+                            "  parallel i in tile(I) {\n"
+                            "    var s: f32[i] = 0\n"
+                            "    for k in tile(H) { s += dot(w[i, k], x[k]) }\n"
+                            "    y[i] = s\n"
+                            "  }\n"
+                            "}\n"
+                            "kernel columns(x: bf16[T, H], w: bf16[H, I], y: out f32[T, I]) {\n"
+                            "  parallel t in tile(T), i in tile(I) {\n"
+                            "    var s: f32[t, i] = 0\n"
+                            "    for k in tile(H) { s += dot(x[t, k], w[k, i]) }\n"
+                            "    y[t, i] = s\n"
+                            "  }\n"
+                            "}\n"
+                            "kernel part(x: bf16[T, H], w: bf16[I, H], y: out f32[T, I]) {\n"
+                            "  parallel t in tile(T), i in tile(I) {\n"
+                            "    var s: f32[t, i] = 0\n"
+                            "    for k in tile(8, H - 9) { s += dot(x[t, k], w[i, k]) }\n"
+                            "    y[t, i] = s\n"
+                            "  }\n"
+                            "}\n";
 
 static void other_dots(void **state)
 {

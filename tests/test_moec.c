@@ -33,7 +33,8 @@ static void *rationed(void *user, void *old, size_t size)
     return realloc(old, size);
 }
 
-static struct moec_result *compile(const char *text, const char *arch, enum moec_emit emit, const char *stop, struct ration *r)
+static struct moec_result *compile(const char *text, const char *arch, enum moec_emit emit, const char *stop,
+                                   struct ration *r)
 {
     struct moec_options o = { .size = sizeof o, .arch = arch, .emit = emit, .stop_after = stop };
     o.kernel = r ? "combine" : NULL;
@@ -116,7 +117,10 @@ static void threads(void **state)
 
 static void options(void **state)
 {
-    static const struct { struct moec_options o; const char *says; } bad[] = {
+    static const struct {
+        struct moec_options o;
+        const char *says;
+    } bad[] = {
         { { .size = 0, .arch = "sm_80" }, "size" },
         { { .size = sizeof(struct moec_options) }, "unknown arch" },
         { { .size = sizeof(struct moec_options), .arch = "sm_80", .emit = MOEC_HSACO }, "cannot give" },
@@ -187,7 +191,8 @@ static int free_moe(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(memory_ends), cmocka_unit_test(threads), cmocka_unit_test(options),
-                                        cmocka_unit_test(several), cmocka_unit_test(skip_fold) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(memory_ends), cmocka_unit_test(threads),
+                                        cmocka_unit_test(options), cmocka_unit_test(several),
+                                        cmocka_unit_test(skip_fold) };
     return cmocka_run_group_tests(tests, read_moe, free_moe);
 }

@@ -33,15 +33,16 @@ static void *limited(void *user, void *old, size_t size)
     return realloc(old, size);
 }
 
-static const char gemm[] = "type act = bf16\n"
-                           "kernel gemm(a: act[M, K], b: act[N, K], c: out act[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
-                           "  parallel m in tile(M), n in tile(N) {\n"
-                           "    var s: f32[m, n] = 0\n"
-                           "    for k in tile(K) { s += dot(a[m, k], b[n, k]) }\n"
-                           "    c[m, n] = silu(s) + reduce_max(s, n)\n"
-                           "  }\n"
-                           "}\n"
-                           "schedule gemm for sm_80 { m 64  n 64  k 32  stages 3  warps 2x2 }\n";
+static const char gemm[] =
+    "type act = bf16\n"
+    "kernel gemm(a: act[M, K], b: act[N, K], c: out act[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
+    "  parallel m in tile(M), n in tile(N) {\n"
+    "    var s: f32[m, n] = 0\n"
+    "    for k in tile(K) { s += dot(a[m, k], b[n, k]) }\n"
+    "    c[m, n] = silu(s) + reduce_max(s, n)\n"
+    "  }\n"
+    "}\n"
+    "schedule gemm for sm_80 { m 64  n 64  k 32  stages 3  warps 2x2 }\n";
 static const char wrong[] = "kernel k(x: f32[N], y: out f32[N]) {\n"
                             "  parallel i in tile(N) { y[i] = nope + x[j] }\n"
                             "  let 3 = (\n"
@@ -51,8 +52,9 @@ static const char wrong[] = "kernel k(x: f32[N], y: out f32[N]) {\n"
 static long attempt(const char *text, const char *stop, long n, bool for_good, enum moec_status good, bool *ended)
 {
     struct memory m = { .fail_at = n, .for_good = for_good };
-    struct moec_options o = { .size = sizeof o, .arch = "sm_80", .emit = MOEC_PTX, .stop_after = stop, .alloc = limited,
-                              .alloc_user = &m };
+    struct moec_options o = {
+        .size = sizeof o, .arch = "sm_80", .emit = MOEC_PTX, .stop_after = stop, .alloc = limited, .alloc_user = &m
+    };
     struct moec_result *r = moec_compile(text, strlen(text), "t.dsl", &o);
     *ended = n && m.calls >= n;
     if (r && *ended) {
@@ -102,6 +104,7 @@ static void all_of_it(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(front_end), cmocka_unit_test(with_errors), cmocka_unit_test(all_of_it) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(front_end), cmocka_unit_test(with_errors),
+                                        cmocka_unit_test(all_of_it) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

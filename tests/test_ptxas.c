@@ -90,7 +90,9 @@ static void write_file(const char *path, const void *bytes, size_t n, mode_t mod
 static void be(const char *body)
 {
     char s[2048];
-    int n = snprintf(s, sizeof s, "#!/bin/sh\nwhile [ $# -gt 1 ]; do [ \"$1\" = -o ] && OUT=$2; shift; done\nELF=%s\n%s\n", elf, body);
+    int n =
+        snprintf(s, sizeof s, "#!/bin/sh\nwhile [ $# -gt 1 ]; do [ \"$1\" = -o ] && OUT=$2; shift; done\nELF=%s\n%s\n",
+                 elf, body);
     assert_true(n > 0 && (size_t)n < sizeof s);
     write_file(fake, s, (size_t)n, 0700);
 }
@@ -210,7 +212,8 @@ static void serialised_wgmma_is_a_failure(void **state)
 {
     struct fixture f;
     (void)state;
-    be("cp $ELF $OUT; echo 'ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are serialized'");
+    be("cp $ELF $OUT; echo 'ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+       "serialized'");
     begin(&f, "sm_90a", ptx_text);
     assert_false(finish(&f, fake));
     says(&f, SEV_ERROR, "(C7510)");
@@ -228,7 +231,8 @@ static void use_is_read(void **state)
        "    64 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads\n"
        "ptxas info    : Function properties for helper\n"
        "    8 bytes stack frame, 9 bytes spill stores, 9 bytes spill loads\n"
-       "ptxas info    : Used 168 registers, used 1 barriers, 64 bytes cumulative stack size, 1024 bytes smem, 400 bytes cmem[0]\n"
+       "ptxas info    : Used 168 registers, used 1 barriers, 64 bytes cumulative stack size, 1024 bytes smem, 400 "
+       "bytes cmem[0]\n"
        "ptxas info    : Compiling entry function 'one' for 'sm_90a'\n"
        "ptxas info    : Function properties for one\n"
        "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
@@ -239,7 +243,8 @@ static void use_is_read(void **state)
     assert_int_equal(f.l.nuses, 2);
     const struct code_use *u = f.l.uses;
     assert_string_equal(u[0].symbol, "two");
-    assert_true(u[0].regs == 168 && u[0].stack == 64 && u[0].spill_stores == 12 && u[0].spill_loads == 20 && u[0].shared == 1024);
+    assert_true(u[0].regs == 168 && u[0].stack == 64 && u[0].spill_stores == 12 && u[0].spill_loads == 20 &&
+                u[0].shared == 1024);
     assert_string_equal(u[1].symbol, "one");
     assert_true(u[1].regs == 24 && !u[1].stack && !u[1].spill_stores && !u[1].spill_loads && !u[1].shared);
     assert_int_equal(severities(&f, SEV_WARNING), 1);
@@ -251,10 +256,14 @@ static void long_output_is_cut(void **state)
 {
     struct fixture f;
     (void)state;
-    be("i=0; while [ $i -lt 3000 ]; do echo \"ptxas info    : $i ................................................................"
-       "................................................................................................................"
-       "................................................................................................................"
-       "................................................................................................................\"; "
+    be("i=0; while [ $i -lt 3000 ]; do echo \"ptxas info    : $i "
+       "................................................................"
+       "..............................................................................................................."
+       "."
+       "..............................................................................................................."
+       "."
+       "..............................................................................................................."
+       ".\"; "
        "i=$((i+1)); done; cp $ELF $OUT");
     begin(&f, "sm_80", ptx_text);
     assert_true(finish(&f, fake));
@@ -316,7 +325,10 @@ static void not_a_program(void **state)
 {
     struct fixture f;
     (void)state;
-    write_file(fake, "\x7f" "ELF nonsense", 13, 0700);
+    write_file(fake,
+               "\x7f"
+               "ELF nonsense",
+               13, 0700);
     begin(&f, "sm_80", ptx_text);
     assert_false(finish(&f, fake));
     says(&f, SEV_ERROR, fake);
@@ -360,9 +372,11 @@ static void the_real_program(void **state)
     end(&f);
     for (size_t i = 0; i < COUNTOF(arches); i++) {
         char text[512];
-        snprintf(text, sizeof text, ".version %s\n.target %s\n.address_size 64\n.visible .entry k()\n.maxntid 64, 1, 1\n{\n"
-                                    ".shared .b8 s[512];\n.reg .b32 %%r<3>;\nmov.u32 %%r1, s;\nst.shared.b32 [%%r1], %%r1;\n"
-                                    "bar.sync 0;\nret;\n}\n", arches[i][1], arches[i][0]);
+        snprintf(text, sizeof text,
+                 ".version %s\n.target %s\n.address_size 64\n.visible .entry k()\n.maxntid 64, 1, 1\n{\n"
+                 ".shared .b8 s[512];\n.reg .b32 %%r<3>;\nmov.u32 %%r1, s;\nst.shared.b32 [%%r1], %%r1;\n"
+                 "bar.sync 0;\nret;\n}\n",
+                 arches[i][1], arches[i][0]);
         begin(&f, arches[i][0], text);
         assert_true(finish(&f, NULL));
         assert_int_equal(f.l.nuses, 1);

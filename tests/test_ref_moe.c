@@ -215,8 +215,7 @@ static void test_plan(void **state)
                           .row_expert = row_expert };
     ref_plan(ids, &p);
     static const int32_t want_counts[6] = { 1, 0, 2, 0, 0, 1 }, want_slot[6] = { 1, 0, -1, 2, 3, -1 },
-                         want_token[6] = { 0, 0, 1, 2, 9, 9 },
-                         want_tiles[20] = { 0, 0, 1, 0, 2, 1, 2, 0, 2, 3, 1, 0 };
+                         want_token[6] = { 0, 0, 1, 2, 9, 9 }, want_tiles[20] = { 0, 0, 1, 0, 2, 1, 2, 0, 2, 3, 1, 0 };
     assert_memory_equal(counts, want_counts, sizeof counts);
     assert_memory_equal(slot_row, want_slot, sizeof slot_row);
     assert_memory_equal(row_token, want_token, sizeof row_token);

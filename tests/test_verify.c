@@ -79,7 +79,8 @@ static void objects(void **state)
         bool ok = verify(&broken.c, broken.m->kernels, ST_LAYOUT);
         dsl_errors(&broken, &t);
         if (ok || !strstr(t.s, g->fault))
-            fail_msg("case %d, '%s' -> '%s': no '%s' in: %.600s", (int)i, g->from, g->to, g->fault, ok ? "(nothing)" : t.s);
+            fail_msg("case %d, '%s' -> '%s': no '%s' in: %.600s", (int)i, g->from, g->to, g->fault,
+                     ok ? "(nothing)" : t.s);
         dsl_close(&broken);
         dsl_close(&sound);
         dsl_close(&d);
@@ -91,7 +92,8 @@ static void scopes(void **state)
 {
     struct dsl d;
     (void)state;
-    dsl_open(&d, "sm_90a", "kernel k(x: f32[N], y: out f32[N]) {\n  parallel n in tile(N) { y[n] = exp(x[n]) * 2 }\n}\n");
+    dsl_open(&d, "sm_90a",
+             "kernel k(x: f32[N], y: out f32[N]) {\n  parallel n in tile(N) { y[n] = exp(x[n]) * 2 }\n}\n");
     struct kernel *k = d.m->kernels;
     assert_true(verify(&d.c, k, ST_TILE));
     assert_false(verify(&d.c, k, ST_EXPAND)); // exp is composite

@@ -23,7 +23,8 @@ static const char help[] =
     "  --kernel=K[.VARIANT] only this kernel; --list-kernels\n"
     "  --ptx-only           image for NVIDIA with PTX instead of a cubin: the driver compiles it at load\n"
     "  --bitcode            image with LLVM bitcode, for simulation\n"
-    "  --ptxas=P, --lld=P   the assembler (NVIDIA), the linker (AMD); else $MOE_PTXAS, $MOE_LLD, PATH, the usual places\n"
+    "  --ptxas=P, --lld=P   the assembler (NVIDIA), the linker (AMD); else $MOE_PTXAS, $MOE_LLD, PATH, the usual "
+    "places\n"
     "\n"
     "looking inside\n"
     "  --dump=STAGE         print a stage on standard output; without -o, nothing after it is run\n"
@@ -39,16 +40,19 @@ static const char help[] =
     "  --prove              (not available in this version)\n"
     "  --version, --help\n"
     "\n"
-    "exit status: 0 ok, 1 errors in the input, 2 usage, 3 a tool is missing (named, with how to get it), 70 internal error\n";
+    "exit status: 0 ok, 1 errors in the input, 2 usage, 3 a tool is missing (named, with how to get it), 70 internal "
+    "error\n";
 
 enum { BINDINGS_MAX = 64, PATH_SIZE = 4096 };
 
 static const struct {
     const char *stage, *file;
-} stages[] = { { "tokens", "00-tokens.txt" }, { "ast", "01-ast.txt" },        { "tile", "02-tile.dsl" },
-               { "expand", "03-expand.dsl" }, { "sched", "04-sched.dsl" },    { "layout", "05-layout.dsl" },
-               { "mlir", "06-mlir.mlir" },    { "mlirllvm", "07-mlirllvm.mlir" }, { "llvm", "08-llvm.ll" },
-               { "llvmopt", "09-llvmopt.ll" }, { "asm", "10-asm.s" },         { "image", "11-image.txt" } };
+} stages[] = { { "tokens", "00-tokens.txt" }, { "ast", "01-ast.txt" },
+               { "tile", "02-tile.dsl" },     { "expand", "03-expand.dsl" },
+               { "sched", "04-sched.dsl" },   { "layout", "05-layout.dsl" },
+               { "mlir", "06-mlir.mlir" },    { "mlirllvm", "07-mlirllvm.mlir" },
+               { "llvm", "08-llvm.ll" },      { "llvmopt", "09-llvmopt.ll" },
+               { "asm", "10-asm.s" },         { "image", "11-image.txt" } };
 enum { STAGES = sizeof stages / sizeof *stages, STAGE_SCHED = 4 };
 
 struct cli {
@@ -142,10 +146,12 @@ static bool write_output(const char *path, const void *data, size_t n)
     char aside[PATH_SIZE];
     struct stat st;
     if (!strcmp(path, "-"))
-        return write_fd(STDOUT_FILENO, data, n) || (fprintf(stderr, "moec: error: cannot write: %s\n", strerror(errno)), false);
+        return write_fd(STDOUT_FILENO, data, n) ||
+               (fprintf(stderr, "moec: error: cannot write: %s\n", strerror(errno)), false);
     bool special = stat(path, &st) == 0 && !S_ISREG(st.st_mode); // /dev/null, a pipe
     int len = snprintf(aside, sizeof aside, special ? "%s" : "%s.tmp%ld", path, (long)getpid());
-    int fd = len < (int)sizeof aside ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666) : (errno = ENAMETOOLONG, -1);
+    int fd = len < (int)sizeof aside ? open(aside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)
+                                     : (errno = ENAMETOOLONG, -1);
     bool ok = fd >= 0 && write_fd(fd, data, n);
     int why = errno;
     if (fd >= 0 && close(fd) && ok) {
@@ -175,7 +181,8 @@ static void on_dump(void *user, const char *stage, const char *text, size_t n)
         c->failed = true;
     if (!c->dump_dir || s == STAGES)
         return;
-    if (snprintf(path, sizeof path, "%s/%s", c->dump_dir, stages[s].file) >= (int)sizeof path || !write_output(path, text, n))
+    if (snprintf(path, sizeof path, "%s/%s", c->dump_dir, stages[s].file) >= (int)sizeof path ||
+        !write_output(path, text, n))
         c->failed = true;
 }
 
@@ -190,7 +197,8 @@ static void print_diagnostic(const struct moec_diagnostic *d, bool colour)
         fputs(f, stderr);
         return;
     }
-    fprintf(stderr, "\033[1m%.*s\033[%sm%s\033[0m\033[1m", (int)(text - n - f), f, colours[d->severity], names[d->severity]);
+    fprintf(stderr, "\033[1m%.*s\033[%sm%s\033[0m\033[1m", (int)(text - n - f), f, colours[d->severity],
+            names[d->severity]);
     line = strchr(text, '\n');
     caret = line && line[1] ? strchr(line + 1, '\n') : NULL;
     fprintf(stderr, "%.*s\033[0m", line ? (int)(line - text) : (int)strlen(text), text);
@@ -248,11 +256,11 @@ static void time_kernel(const struct cli *c, const char *text, size_t n, const s
     o.dump = NULL;
     struct moec_result *r = moec_compile(text, n, c->in, &o);
     for (int i = 0; r && (t = moec_time(r, i, &name), name); i++) {
-        double *sum = !strncmp(name, "mlir", 4)        ? &mlir
-                      : !strncmp(name, "llvm", 4)      ? &llvm
-                      : !strcmp(name, "asm")           ? &code
-                      : !strcmp(name, "assemble")      ? &assemble
-                                                       : &front;
+        double *sum = !strncmp(name, "mlir", 4)   ? &mlir
+                      : !strncmp(name, "llvm", 4) ? &llvm
+                      : !strcmp(name, "asm")      ? &code
+                      : !strcmp(name, "assemble") ? &assemble
+                                                  : &front;
         *sum += t;
     }
     fprintf(stderr, "%-24s %8.1f %8.1f %8.1f %8.1f %8.1f %8.1f\n", u->symbol, front, mlir, llvm, code, assemble,
@@ -262,7 +270,8 @@ static void time_kernel(const struct cli *c, const char *text, size_t n, const s
 
 static void time_kernels(const struct cli *c, const char *text, size_t n, const struct moec_result *all)
 {
-    fprintf(stderr, "%-24s %8s %8s %8s %8s %8s %8s  (ms)\n", "kernel", "front", "mlir", "llvm", "codegen", "assemble", "total");
+    fprintf(stderr, "%-24s %8s %8s %8s %8s %8s %8s  (ms)\n", "kernel", "front", "mlir", "llvm", "codegen", "assemble",
+            "total");
     for (int i = 0; moec_use(all, i); i++)
         time_kernel(c, text, n, moec_use(all, i));
 }
@@ -325,14 +334,21 @@ static int option(struct cli *c, const char *a)
 {
     const struct {
         const char *name, **to;
-    } values[] = { { "--arch", &c->o.arch }, { "--kernel", &c->o.kernel }, { "--ptxas", &c->o.ptxas }, { "--lld", &c->o.lld },
-                   { "--dump", &c->dump },   { "--dump-dir", &c->dump_dir }, { "--stop-after", &c->o.stop_after },
-                   { "--skip", &c->o.skip }, { "--emit-repro", &c->repro } };
+    } values[] = { { "--arch", &c->o.arch },
+                   { "--kernel", &c->o.kernel },
+                   { "--ptxas", &c->o.ptxas },
+                   { "--lld", &c->o.lld },
+                   { "--dump", &c->dump },
+                   { "--dump-dir", &c->dump_dir },
+                   { "--stop-after", &c->o.stop_after },
+                   { "--skip", &c->o.skip },
+                   { "--emit-repro", &c->repro } };
     const struct {
         const char *name;
         bool *to;
-    } flags[] = { { "--time", &c->time },          { "--time=kernels", &c->time_kernels }, { "--report", &c->report },
-                  { "--bitcode", &c->o.bitcode },  { "--ptx-only", &c->o.ptx_only },       { "--list-kernels", &c->list_kernels },
+    } flags[] = { { "--time", &c->time },           { "--time=kernels", &c->time_kernels },
+                  { "--report", &c->report },       { "--bitcode", &c->o.bitcode },
+                  { "--ptx-only", &c->o.ptx_only }, { "--list-kernels", &c->list_kernels },
                   { "--verify=0", &c->o.no_verify } };
     const char *v;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {
@@ -422,7 +438,8 @@ static int compile(struct cli *c)
     if (status == MOEC_INTERNAL && c->repro)
         write_repro(c, text, n);
     else if (status == MOEC_INTERNAL)
-        fprintf(stderr, "moec: this is a fault of moec, not of the source; --emit-repro=F keeps what a report of it needs\n");
+        fprintf(stderr,
+                "moec: this is a fault of moec, not of the source; --emit-repro=F keeps what a report of it needs\n");
     moec_free(r);
     free(text);
     return status;

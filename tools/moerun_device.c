@@ -202,8 +202,7 @@ bool guarded_intact(struct device *d, const struct guarded *g, const char *name,
         return false;
     for (int i = 0; i < 2 * GUARD; i++)
         if (band[i] != GUARD_BYTE) {
-            fprintf(stderr, "moerun: %s: a byte %s the buffer was overwritten\n", name,
-                    i < GUARD ? "before" : "after");
+            fprintf(stderr, "moerun: %s: a byte %s the buffer was overwritten\n", name, i < GUARD ? "before" : "after");
             *intact = false;
             return true;
         }

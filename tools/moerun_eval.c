@@ -189,8 +189,7 @@ static void describe(struct unit *u, const struct kernel *k, struct image_kernel
     for (int i = 0; i < k->params.n; i++)
         describe_param(k, &k->params.v[i], &p[i]);
     for (int i = 0; i < k->dims.n; i++)
-        d[i] =
-            (struct image_dim){ k->dims.v[i]->name, k->dims.v[i]->bound, k->dims.v[i]->multiple, k->dims.v[i]->max };
+        d[i] = (struct image_dim){ k->dims.v[i]->name, k->dims.v[i]->bound, k->dims.v[i]->multiple, k->dims.v[i]->max };
     struct image_clause *map = NULL; // only what a caller needs to make a tile map
     for (int i = 0; i < k->axes.n && !map; i++)
         if (k->axes.v[i]->size > 0 && k->axes.v[i]->kind == AX_MAP) {

@@ -65,7 +65,7 @@ bool jit_compile(const struct options *o, const char *arch, const struct model *
     moec_free(r);
     free(text);
     static const enum exit_status map[] = { EXIT_INTERNAL, EXIT_BREACH, EXIT_USAGE, EXIT_MISSING };
-    return *bytes || report(status <= MOEC_MISSING ? map[status] : EXIT_INTERNAL, "%s does not compile for %s",
-                            o->source, arch);
+    return *bytes ||
+           report(status <= MOEC_MISSING ? map[status] : EXIT_INTERNAL, "%s does not compile for %s", o->source, arch);
 }
 #endif

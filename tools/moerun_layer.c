@@ -327,8 +327,7 @@ bool layer_step(struct layer *l, enum step s)
         const struct image_param *p = &k->params[i];
         enum image_elem want = l->o->f16 ? IMAGE_F16 : IMAGE_BF16;
         if (!bind(l, p, &args[i]))
-            return report(EXIT_USAGE, "kernel %s has a parameter '%s' that this tool does not know", k->name,
-                          p->name);
+            return report(EXIT_USAGE, "kernel %s has a parameter '%s' that this tool does not know", k->name, p->name);
         if ((p->elem == IMAGE_BF16 || p->elem == IMAGE_F16) && p->elem != want)
             return report(EXIT_USAGE, "kernel %s was compiled for %s: see --dtype", k->name,
                           moe_image_elem_name(p->elem));

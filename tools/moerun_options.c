@@ -8,32 +8,31 @@
 
 void print_usage(FILE *f)
 {
-    fputs(
-        "usage: moerun COMMAND [OPTIONS]\n"
-        "  run     one layer, once, with its checks shown         verify  every stage against double precision\n"
-        "  bench   times by graph replay, checked after           check   any kernel against the compiler's eval\n"
-        "  info    the device, or what --image holds\n"
-        "where\n"
-        "  --device=cuda:N|eval     eval: on the host, without a GPU (default cuda:0)\n"
-        "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
-        "renormalised\n"
-        "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
-        "  --routing=uniform|zipf:A|one|file:F   or, in place of the router's ids: holes|beyond|twice\n"
-        "  --special=ties|logits-100|logits-low|nan-row|inf-weight   unusual data\n"
-        "  --source=F.dsl           compiled for the device (kernels/moe.dsl)    --ptx: as PTX, without ptxas\n"
-        "  --image=F.moe            compiled before, with moec    --ptxas=FILE\n"
-        "  --kernel=K --variant=V   only this kernel (check), this variant of those with a tile of rows\n"
-        "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
-        "  --stage=tile|layout --arch=A   what eval runs; layout: scheduled and laid out for A\n"
-        "  --repeats=N              verify: runs that must be equal bit by bit (10); bench: timed replays (20)\n"
-        "  --budget=SECONDS         for the end-to-end reference: at least 64 tokens, more while it lasts (10)\n"
-        "  --columns=N              of each row of h and d that are checked (16)    --limit=X: relative L2 of a row\n"
-        "  --x-scale=X              standard deviation of x (1)\n"
-        "  --int=NAME:LO:HI         check: range of an integer parameter    --experts=N: of tile maps\n"
-        "  --floor=TFLOPS,GBPS      bench: the device's measured ceilings (790,4450)\n"
-        "  --json=FILE   -v         --mutate=KIND: damages the results, to prove that the checks see it\n"
-        "exit status: 0 fine, 1 wrong results, 2 usage, 3 no such device or library, 70 internal\n",
-        f);
+    fputs("usage: moerun COMMAND [OPTIONS]\n"
+          "  run     one layer, once, with its checks shown         verify  every stage against double precision\n"
+          "  bench   times by graph replay, checked after           check   any kernel against the compiler's eval\n"
+          "  info    the device, or what --image holds\n"
+          "where\n"
+          "  --device=cuda:N|eval     eval: on the host, without a GPU (default cuda:0)\n"
+          "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
+          "renormalised\n"
+          "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
+          "  --routing=uniform|zipf:A|one|file:F   or, in place of the router's ids: holes|beyond|twice\n"
+          "  --special=ties|logits-100|logits-low|nan-row|inf-weight   unusual data\n"
+          "  --source=F.dsl           compiled for the device (kernels/moe.dsl)    --ptx: as PTX, without ptxas\n"
+          "  --image=F.moe            compiled before, with moec    --ptxas=FILE\n"
+          "  --kernel=K --variant=V   only this kernel (check), this variant of those with a tile of rows\n"
+          "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
+          "  --stage=tile|layout --arch=A   what eval runs; layout: scheduled and laid out for A\n"
+          "  --repeats=N              verify: runs that must be equal bit by bit (10); bench: timed replays (20)\n"
+          "  --budget=SECONDS         for the end-to-end reference: at least 64 tokens, more while it lasts (10)\n"
+          "  --columns=N              of each row of h and d that are checked (16)    --limit=X: relative L2 of a row\n"
+          "  --x-scale=X              standard deviation of x (1)\n"
+          "  --int=NAME:LO:HI         check: range of an integer parameter    --experts=N: of tile maps\n"
+          "  --floor=TFLOPS,GBPS      bench: the device's measured ceilings (790,4450)\n"
+          "  --json=FILE   -v         --mutate=KIND: damages the results, to prove that the checks see it\n"
+          "exit status: 0 fine, 1 wrong results, 2 usage, 3 no such device or library, 70 internal\n",
+          f);
 }
 
 static bool number(const char *s, double least, double most, double *out)
@@ -185,9 +184,8 @@ static bool range(const char *s, struct options *o)
 {
     struct ranged *r = &o->ranges[o->nranges];
     int used = 0;
-    if (o->nranges == LIST_MAX ||
-        sscanf(s, "%31[^:]:%" SCNd32 ":%" SCNd32 "%n", r->name, &r->lo, &r->hi, &used) != 3 || s[used] ||
-        r->hi < r->lo)
+    if (o->nranges == LIST_MAX || sscanf(s, "%31[^:]:%" SCNd32 ":%" SCNd32 "%n", r->name, &r->lo, &r->hi, &used) != 3 ||
+        s[used] || r->hi < r->lo)
         return report(EXIT_USAGE, "--int=%s: expected NAME:LO:HI", s);
     o->nranges++;
     return true;
@@ -195,8 +193,7 @@ static bool range(const char *s, struct options *o)
 
 static bool floors(const char *s, struct options *o)
 {
-    return (sscanf(s, "%lf,%lf", &o->floor_tflops, &o->floor_gbps) == 2 && o->floor_tflops > 0 &&
-            o->floor_gbps > 0) ||
+    return (sscanf(s, "%lf,%lf", &o->floor_tflops, &o->floor_gbps) == 2 && o->floor_tflops > 0 && o->floor_gbps > 0) ||
            report(EXIT_USAGE, "--floor=%s: expected TFLOPS,GBPS", s);
 }
 

@@ -46,8 +46,8 @@ static void print_line(const struct session *s, const struct judgement *j)
     printf("%s %s T=%d rows=%d: %d of %d tokens end to end, rel L2 %.2e (worst row %.2e), max %.1e, mean %+.1e; h "
            "%d, d %d columns of "
            "each row, y all: %s\n",
-           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_mean,
-           t->rel_l2, t->max_abs, t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
+           l->m->name, s->o->f16 ? "fp16" : "bf16", l->tokens, l->block, j->sampled, l->tokens, t->rel_mean, t->rel_l2,
+           t->max_abs, t->mean_signed, s->o->columns < l->m->ffn ? s->o->columns : l->m->ffn,
            s->o->columns < l->m->hidden ? s->o->columns : l->m->hidden, j->ok ? "ok" : "WRONG");
     if (s->o->verbose || s->run)
         print_table(j);
@@ -139,8 +139,7 @@ static bool surroundings(struct session *s, struct judgement *j)
     bool guards = true, inputs = true;
     unsigned char byte = 0;
     const struct guarded *y = &s->l.b[B_Y], *x = &s->l.b[B_X];
-    if (s->o->mutate && !strcmp(s->o->mutate, "guard") &&
-        !device_upload(s->d, (char *)y->ptr + y->bytes + 9, &byte, 1))
+    if (s->o->mutate && !strcmp(s->o->mutate, "guard") && !device_upload(s->d, (char *)y->ptr + y->bytes + 9, &byte, 1))
         return false;
     if (s->o->mutate && !strcmp(s->o->mutate, "input") && x->bytes &&
         !device_upload(s->d, (char *)x->ptr + 1, &byte, 1))

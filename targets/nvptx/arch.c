@@ -13,6 +13,7 @@
 #include "llvm-c/Target.h"
 #endif
 
+// clang-format off
 // The four matrices of a: (rows 0-7, k 0-7), (rows 8-15, k 0-7), (rows 0-7, k 8-15), (rows 8-15, k 8-15).
 #define M16N8K16_A                                                                                                       \
     { .row = "l2 l3 l4 r1", .col = "r0 l0 l1 r2", .fetch_rows = 16, .fetch_k = 16, .fetch_bytes = 16,                    \
@@ -50,6 +51,7 @@ const struct arch nv_arches[] = {
       .cpu = "sm_100a", .features = "+ptx88" },
 };
 
+// clang-format on
 #ifndef MOE_NO_COMPILER
 static void nv_init(void)
 {
@@ -61,11 +63,28 @@ static void nv_init(void)
 #endif
 
 const struct target nvptx_target = {
-    .name = "nvptx", .arches = nv_arches, .narches = NV_ARCHES, .text_code = CODE_PTX, .binary_code = CODE_CUBIN,
+    .name = "nvptx",
+    .arches = nv_arches,
+    .narches = NV_ARCHES,
+    .text_code = CODE_PTX,
+    .binary_code = CODE_CUBIN,
 #ifndef MOE_NO_COMPILER
-    .init = nv_init, .supports = nv_supports, .begin = nv_begin, .gload = nv_gload, .gstore = nv_gstore,
-    .atomic_add = nv_atomic_add, .copy = nv_copy, .commit = nv_commit, .wait = nv_wait, .barrier = nv_barrier,
-    .fragment = nv_fragment, .mma = nv_mma, .convert = nv_convert, .math = nv_math, .shuffle_xor = nv_shuffle_xor,
-    .shuffle = nv_shuffle, .finish = nv_finish,
+    .init = nv_init,
+    .supports = nv_supports,
+    .begin = nv_begin,
+    .gload = nv_gload,
+    .gstore = nv_gstore,
+    .atomic_add = nv_atomic_add,
+    .copy = nv_copy,
+    .commit = nv_commit,
+    .wait = nv_wait,
+    .barrier = nv_barrier,
+    .fragment = nv_fragment,
+    .mma = nv_mma,
+    .convert = nv_convert,
+    .math = nv_math,
+    .shuffle_xor = nv_shuffle_xor,
+    .shuffle = nv_shuffle,
+    .finish = nv_finish,
 #endif
 };

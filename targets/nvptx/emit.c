@@ -27,9 +27,7 @@ static bool op_supported(void *user, struct op *op)
     switch ((int)op->code) {
     case OP_ROLE:
     case OP_ARRIVE:
-    case OP_AWAIT:
-        r->why = "warp roles and shared barriers are not supported yet";
-        break;
+    case OP_AWAIT: r->why = "warp roles and shared barriers are not supported yet"; break;
     case OP_MMA:
         if (!i)
             r->why = "a matrix product needs a matrix instruction (@mma)";
@@ -51,8 +49,8 @@ const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel
     if (threads < 1 || threads > a->max_threads)
         return arena_printf(c->arena, "%d threads a block; %s allows %d", threads, a->name, a->max_threads);
     if (k->shared_bytes > a->shared)
-        return arena_printf(c->arena, "%lld bytes of shared memory a block; %s allows %lld", (long long)k->shared_bytes, a->name,
-                            (long long)a->shared);
+        return arena_printf(c->arena, "%lld bytes of shared memory a block; %s allows %lld", (long long)k->shared_bytes,
+                            a->name, (long long)a->shared);
     if (k->sched.mma >= a->nmmas)
         return arena_printf(c->arena, "%s has no matrix instruction of that number", a->name);
     if (k->sched.persistent || k->sched.cluster > 1)
@@ -112,8 +110,14 @@ static struct regs regs_of(struct emit *e, int bytes, int n)
     static const struct regs forms[] = {
         { 1, 1, { NULL }, "$0", ".b32", "mov.b32 $0, 0;", "=&r", "r" },
         { 2, 1, { NULL }, "{$0, $1}", ".v2.b32", "mov.b32 $0, 0; mov.b32 $1, 0;", "=&r,=&r", "r,r" },
-        { 4, 1, { NULL }, "{$0, $1, $2, $3}", ".v4.b32", "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;",
-          "=&r,=&r,=&r,=&r", "r,r,r,r" },
+        { 4,
+          1,
+          { NULL },
+          "{$0, $1, $2, $3}",
+          ".v4.b32",
+          "mov.b32 $0, 0; mov.b32 $1, 0; mov.b32 $2, 0; mov.b32 $3, 0;",
+          "=&r,=&r,=&r,=&r",
+          "r,r,r,r" },
         { 1, 1, { NULL }, "$0", ".b16", "mov.b16 $0, 0;", "=&h", "h" },
     };
     struct regs r = forms[n * bytes == 16 ? 2 : n * bytes == 8 ? 1 : n * bytes == 4 ? 0 : 3];
@@ -135,8 +139,8 @@ static void load_where(struct emit *e, const struct gaddr *g, mty elem, int byte
     mty types[4] = { r.type, r.type, r.type, r.type };
     val args[2] = { pointer(e, g), g->pred };
     char code[224], constraints[64];
-    snprintf(code, sizeof code, "%s\n@$%d ld.global%s%s %s, [$%d];", r.zero, r.n + 1, read_only(g->buf) ? ".nc" : "", r.width,
-             r.list, r.n);
+    snprintf(code, sizeof code, "%s\n@$%d ld.global%s%s %s, [$%d];", r.zero, r.n + 1, read_only(g->buf) ? ".nc" : "",
+             r.width, r.list, r.n);
     snprintf(constraints, sizeof constraints, "%s,l,b,~{memory}", r.outs);
     val v = mb_asm(b, code, constraints, r.n > 1 ? mb_struct(b, r.n, types) : r.type, 2, args);
     for (int i = 0; i < r.n; i++) {
@@ -210,8 +214,9 @@ void nv_copy(struct emit *e, val shared, const struct gaddr *g, int bytes)
         mb_asm(e->mb, code, "r,l,~{memory}", NOTYPE, 2, args);
         return;
     }
-    snprintf(code, sizeof code, "{\n.reg .pred skip;\nnot.pred skip, $2;\ncp.async.%s.shared.global%s [$0], [$1], %d, skip;\n}",
-             cache, line, bytes);
+    snprintf(code, sizeof code,
+             "{\n.reg .pred skip;\nnot.pred skip, $2;\ncp.async.%s.shared.global%s [$0], [$1], %d, skip;\n}", cache,
+             line, bytes);
     mb_asm(e->mb, code, "r,l,b,~{memory}", NOTYPE, 3, args);
 }
 
@@ -284,7 +289,8 @@ val nv_convert(struct emit *e, enum elem from, enum elem to, val x)
 static val intrinsic(struct emit *e, const char *name, mty result, int n, const val *args)
 {
     char attrs[160];
-    snprintf(attrs, sizeof attrs, "intrin = \"%s\", operandSegmentSizes = array<i32: %d, 0>, op_bundle_sizes = array<i32>", name, n);
+    snprintf(attrs, sizeof attrs,
+             "intrin = \"%s\", operandSegmentSizes = array<i32: %d, 0>, op_bundle_sizes = array<i32>", name, n);
     return mb_op(e->mb, "llvm.call_intrinsic", result, n, args, attrs);
 }
 

@@ -30,9 +30,10 @@ static const char *find_ptxas(struct ctx *c, const char *given)
         error(c, nowhere, "ptxas: '%s', given by %s, is not a program that can be run", given ? given : env,
               given ? "--ptxas" : "$MOE_PTXAS");
     else
-        error(c, nowhere, "ptxas is needed to make a cubin and was found neither in PATH nor in /usr/local/cuda/bin: install the "
-                          "CUDA toolkit, or name the program by --ptxas or $MOE_PTXAS, or emit PTX, which the driver compiles at "
-                          "load");
+        error(c, nowhere,
+              "ptxas is needed to make a cubin and was found neither in PATH nor in /usr/local/cuda/bin: install the "
+              "CUDA toolkit, or name the program by --ptxas or $MOE_PTXAS, or emit PTX, which the driver compiles at "
+              "load");
     return NULL;
 }
 
@@ -94,8 +95,8 @@ static void parse_line(struct lowered *l, const char *line, struct code_use **no
         *props = NULL;
     } else if ((s = strstr(line, of))) {
         *props = use_of(l, s + strlen(of), strlen(s + strlen(of)));
-    } else if (*props && sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack, &stores,
-                                &loads) == 3) {
+    } else if (*props && sscanf(line, " %d bytes stack frame, %d bytes spill stores, %d bytes spill loads", &stack,
+                                &stores, &loads) == 3) {
         (*props)->stack = stack;
         (*props)->spill_stores = stores;
         (*props)->spill_loads = loads;
@@ -160,7 +161,8 @@ static bool read_log(struct lowered *l, const struct text *said, const char *fil
         if (k == TOLD_WARNING) {
             warning(c, nowhere, "%s", text);
         } else if (errors++ < LINES_MAX) {
-            error(c, nowhere, "internal: %s%s", text, k == TOLD_SLOW ? " (the generated code must not provoke this)" : "");
+            error(c, nowhere, "internal: %s%s", text,
+                  k == TOLD_SLOW ? " (the generated code must not provoke this)" : "");
             quote_ptx(c, l->asm_text->s, line);
         }
     }
@@ -172,8 +174,8 @@ static void warn_spills(struct lowered *l)
     for (int i = 0; i < l->nuses; i++)
         if (l->uses[i].spill_stores || l->uses[i].spill_loads)
             warning(l->c, nowhere,
-                    "kernel '%s' does not fit in %d registers a thread: %d bytes of spill stores, %d of loads", l->uses[i].symbol,
-                    l->uses[i].regs, l->uses[i].spill_stores, l->uses[i].spill_loads);
+                    "kernel '%s' does not fit in %d registers a thread: %d bytes of spill stores, %d of loads",
+                    l->uses[i].symbol, l->uses[i].regs, l->uses[i].spill_stores, l->uses[i].spill_loads);
 }
 
 // ---- together ----------------------------------------------------------------------------------------------------
@@ -185,8 +187,8 @@ struct outcome {
     bool whole; // a complete cubin was read
 };
 
-static void run(struct lowered *l, const char *program, int seconds, const char *ptx, const char *cubin, struct outcome *o,
-                const char **code, size_t *len)
+static void run(struct lowered *l, const char *program, int seconds, const char *ptx, const char *cubin,
+                struct outcome *o, const char **code, size_t *len)
 {
     char arch[32];
     snprintf(arch, sizeof arch, "-arch=%s", l->arch->cpu);
@@ -201,7 +203,8 @@ static bool judge(struct lowered *l, const char *program, const char *ptx, const
     int had = c->errors;
     bool clean = read_log(l, &o->said, ptx);
     if (o->end != TOOL_OK && (o->end != TOOL_FAILED || c->errors == had))
-        return error(c, nowhere, "%s %s%s%.400s", program, o->status, o->said.n ? ": " : "", o->said.n ? o->said.s : "");
+        return error(c, nowhere, "%s %s%s%.400s", program, o->status, o->said.n ? ": " : "",
+                     o->said.n ? o->said.s : "");
     if (clean && !o->whole)
         return error(c, nowhere, "%s left no complete cubin (is $TMPDIR full?)", program);
     return clean;

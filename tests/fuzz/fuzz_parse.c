@@ -18,8 +18,11 @@ struct module *check(struct ctx *c, const struct node *file) __attribute__((weak
 struct node *raise_kernel(struct ctx *c, const struct kernel *k) __attribute__((weak));
 
 // Rows for the checker; a linked targets.c has its own.
-static const struct mma rows_mmas[] = { { .name = "m16n8k16_bf16", .m = 16, .n = 8, .k = 16, .in = EL_BF16, .acc = EL_F32 } };
-static const struct arch rows[] = { { .name = "sm_90a", .lanes = 32, .mmas = rows_mmas, .nmmas = 1 }, { .name = "gfx942", .lanes = 64 } };
+static const struct mma rows_mmas[] = {
+    { .name = "m16n8k16_bf16", .m = 16, .n = 8, .k = 16, .in = EL_BF16, .acc = EL_F32 }
+};
+static const struct arch rows[] = { { .name = "sm_90a", .lanes = 32, .mmas = rows_mmas, .nmmas = 1 },
+                                    { .name = "gfx942", .lanes = 64 } };
 static const struct target row_target = { .name = "fuzz", .arches = rows, .narches = COUNTOF(rows) };
 __attribute__((weak)) const struct target *const targets[] = { &row_target };
 __attribute__((weak)) const int ntargets = COUNTOF(targets);
@@ -202,13 +205,94 @@ static void exchange(struct input *in, size_t at, size_t cut, const void *s, siz
     in->n += n - cut;
 }
 
-static const char *const pieces[] = {
-    "kernel ", "schedule ", "type ", "let ", "var ", "for ", "parallel ", "if ", "else ", "at ", "role ", "shared ", "layout ",
-    "require ", "out ", "inout ", " in ", "tile(", "each(", "range(", "origin(", "tile_map[", "f32", "bf16", "i32", "f16",
-    "bool", "{", "}", "(", ")", "[", "]", ",", ";", ":", "\n", "@", "@tile(64)", "@dist(main)", "+", "-", "*", "/", "%", "==",
-    "<=", "<<", ">>", "&", "|", "^", "!", "~", "=", "+=", "0", "1", "16", "2147483648", "9223372036854775807", "1.5", "1e-20",
-    "inf", "nan", "true", "dot(", "select(", "topk(", "take(", "reduce_sum(", "softmax(", "atomic_add(", "copy(", "mma(", "// a\n",
-    "2x4+1", "main", "r0 l1 w2", "/*", "&&", "0x1", "\"", "\xC3\xA9", "-1", "x", "t", "k" };
+static const char *const pieces[] = { "kernel ",
+                                      "schedule ",
+                                      "type ",
+                                      "let ",
+                                      "var ",
+                                      "for ",
+                                      "parallel ",
+                                      "if ",
+                                      "else ",
+                                      "at ",
+                                      "role ",
+                                      "shared ",
+                                      "layout ",
+                                      "require ",
+                                      "out ",
+                                      "inout ",
+                                      " in ",
+                                      "tile(",
+                                      "each(",
+                                      "range(",
+                                      "origin(",
+                                      "tile_map[",
+                                      "f32",
+                                      "bf16",
+                                      "i32",
+                                      "f16",
+                                      "bool",
+                                      "{",
+                                      "}",
+                                      "(",
+                                      ")",
+                                      "[",
+                                      "]",
+                                      ",",
+                                      ";",
+                                      ":",
+                                      "\n",
+                                      "@",
+                                      "@tile(64)",
+                                      "@dist(main)",
+                                      "+",
+                                      "-",
+                                      "*",
+                                      "/",
+                                      "%",
+                                      "==",
+                                      "<=",
+                                      "<<",
+                                      ">>",
+                                      "&",
+                                      "|",
+                                      "^",
+                                      "!",
+                                      "~",
+                                      "=",
+                                      "+=",
+                                      "0",
+                                      "1",
+                                      "16",
+                                      "2147483648",
+                                      "9223372036854775807",
+                                      "1.5",
+                                      "1e-20",
+                                      "inf",
+                                      "nan",
+                                      "true",
+                                      "dot(",
+                                      "select(",
+                                      "topk(",
+                                      "take(",
+                                      "reduce_sum(",
+                                      "softmax(",
+                                      "atomic_add(",
+                                      "copy(",
+                                      "mma(",
+                                      "// a\n",
+                                      "2x4+1",
+                                      "main",
+                                      "r0 l1 w2",
+                                      "/*",
+                                      "&&",
+                                      "0x1",
+                                      "\"",
+                                      "\xC3\xA9",
+                                      "-1",
+                                      "x",
+                                      "t",
+                                      "k" };
 
 static void mutate(struct input *in, const struct input *files, int nfiles, uint64_t *s)
 {
@@ -218,24 +302,12 @@ static void mutate(struct input *in, const struct input *files, int nfiles, uint
     size_t from = below(s, other->n), len = below(s, other->n - from < 200 ? other->n - from : 200);
     uint8_t byte = (uint8_t)rnd(s);
     switch (below(s, 6)) {
-    case 0:
-        exchange(in, at, 0, piece, strlen(piece));
-        break;
-    case 1:
-        exchange(in, at, cut, "", 0);
-        break;
-    case 2:
-        exchange(in, at, cut, piece, strlen(piece));
-        break;
-    case 3:
-        exchange(in, at, most ? 1 : 0, &byte, 1);
-        break;
-    case 4:
-        exchange(in, at, 0, other->s + from, len);
-        break;
-    case 5:
-        exchange(in, at, cut, other->s + from, len);
-        break;
+    case 0: exchange(in, at, 0, piece, strlen(piece)); break;
+    case 1: exchange(in, at, cut, "", 0); break;
+    case 2: exchange(in, at, cut, piece, strlen(piece)); break;
+    case 3: exchange(in, at, most ? 1 : 0, &byte, 1); break;
+    case 4: exchange(in, at, 0, other->s + from, len); break;
+    case 5: exchange(in, at, cut, other->s + from, len); break;
     }
 }
 

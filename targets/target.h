@@ -146,6 +146,8 @@ struct target {
 extern const struct target *const targets[];
 extern const int ntargets;
 const struct arch *arch_find(const char *name); // NULL if unknown
+// What the rows alone decide, and what is emitted for no target yet: a target's `supports`, or the first thing it asks.
+const char *arch_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at);
 // "l2 l3 l4 r1" -> bits; returns their number, -1 if malformed. "-" gives home 0.
 int bits_parse(const char *s, struct bit *out, int max);
 #endif

@@ -89,10 +89,12 @@ static struct place amd_ab(const struct mma *m, int side, int lane, int i)
     int each = side * m->k / 64;
     return (struct place){ lane % side, lane / side * each + i };
 }
+// amd_mma exchanges the operands (a is the hardware's B), so that its D, row 8 (i / 4) + 4 (lane / 32) + i % 4 and column
+// lane % 32, arrives with the columns n where the manual has the rows.
 static struct place amd_d(const struct mma *m, int lane, int i)
 {
-    int row = m->m == 32 ? i / 4 * 8 + lane / 32 * 4 + i % 4 : lane / 16 * 4 + i;
-    return (struct place){ row, lane % m->n };
+    int n = m->m == 32 ? i / 4 * 8 + lane / 32 * 4 + i % 4 : lane / 16 * 4 + i;
+    return (struct place){ lane % m->m, n };
 }
 
 static struct place hw_a(const struct arch *a, const struct mma *m, int lane, int i)

@@ -5,9 +5,13 @@
 
 extern const struct arch amd_arches[];
 enum { AMD_ARCHES = 2 };
+enum { AMD_PERMLANE_SWAP = 1 }; // arch.flags: v_permlane16_swap, v_permlane32_swap
+#define AMD_ZEROS "amd_zeros"   // emit.c refers to it, amd_annotate defines it
+
+// arch.c
+void amd_annotate(void *llvm_module, const struct arch *a);
 
 // emit.c
-const char *amd_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at);
 void amd_begin(struct emit *e, int n, const mty *params);
 void amd_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out);
 void amd_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in);

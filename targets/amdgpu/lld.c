@@ -1,25 +1,30 @@
 // lld inside this process, for the static binary only. lld has no C interface: its ELF driver is called by its mangled
 // name (ArrayRef<const char *> is passed in two registers), so a changed name is a link error, never a wrong call.
+//
+// lld keeps its state in globals: one link at a time, and the state of each is thrown away.
 #include "amdgpu.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 struct array_ref { // llvm::ArrayRef<const char *>
     const char *const *p;
     size_t n;
 };
-extern bool elf_link(struct array_ref args, void *out, void *err, bool exit_early, bool disable_output)
-    __asm__("_ZN3lld3elf4linkEN4llvm8ArrayRefIPKcEERNS1_11raw_ostreamES7_bb");
+extern bool elf_link(struct array_ref args, void *out, void *err, bool exit_early,
+                     bool disable_output) __asm__("_ZN3lld3elf4linkEN4llvm8ArrayRefIPKcEERNS1_11raw_ostreamES7_bb");
 extern void *llvm_nulls(void) __asm__("_ZN4llvm5nullsEv");
-extern void *llvm_errs(void) __asm__("_ZN4llvm4errsEv");
 extern void lld_forget(void) __asm__("_ZN3lld19CommonLinkerContext7destroyEv");
 
 bool amd_lld(const char *in, const char *out);
 bool amd_lld(const char *in, const char *out)
 {
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const char *args[] = { "ld.lld", "-shared", "--threads=1", "--build-id=none", in, "-o", out };
-    bool ok = elf_link((struct array_ref){ args, COUNTOF(args) }, llvm_nulls(), llvm_errs(), false, false);
+    pthread_mutex_lock(&lock);
+    bool ok = elf_link((struct array_ref){ args, COUNTOF(args) }, llvm_nulls(), llvm_nulls(), false, false);
     lld_forget();
+    pthread_mutex_unlock(&lock);
     return ok;
 }
 
@@ -31,6 +36,7 @@ void no_polly(void)
 }
 
 // lld initialises every target it was built with. The ones below are not linked in.
+// clang-format off
 #define ABSENT(T)                                                                                                        \
     void LLVMInitialize##T##TargetInfo(void);                                                                            \
     void LLVMInitialize##T##TargetInfo(void) {}                                                                          \

@@ -70,7 +70,7 @@ const struct target nvptx_target = {
     .binary_code = CODE_CUBIN,
 #ifndef MOE_NO_COMPILER
     .init = nv_init,
-    .supports = nv_supports,
+    .supports = arch_supports,
     .begin = nv_begin,
     .gload = nv_gload,
     .gstore = nv_gstore,

@@ -12,56 +12,6 @@ static const struct mb_types *T(struct emit *e)
 
 // ---- the function ------------------------------------------------------------------------------------------------
 
-struct refusal {
-    const struct arch *arch;
-    const struct kernel *k;
-    const struct op *at;
-    const char *why;
-};
-
-// false: this operation cannot be emitted.
-static bool op_supported(void *user, struct op *op)
-{
-    struct refusal *r = user;
-    const struct mma *i = r->k->sched.mma >= 0 ? &r->arch->mmas[r->k->sched.mma] : NULL;
-    switch ((int)op->code) {
-    case OP_ROLE:
-    case OP_ARRIVE:
-    case OP_AWAIT: r->why = "warp roles and shared barriers are not supported yet"; break;
-    case OP_MMA:
-        if (!i)
-            r->why = "a matrix product needs a matrix instruction (@mma)";
-        else if (i->kind != MMA_WARP)
-            r->why = "only matrix instructions of one warp are supported yet";
-        else if (op->buf->elem != i->in || op->buf2->elem != i->in)
-            r->why = "the matrix instruction takes operands of another element type";
-        break;
-    }
-    r->at = op;
-    return !r->why;
-}
-
-const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at)
-{
-    struct refusal r = { .arch = a, .k = k };
-    int threads = k->sched.warps_m * k->sched.warps_n * a->lanes;
-    *at = k->sched.loc.line ? k->sched.loc : k->loc;
-    if (threads < 1 || threads > a->max_threads)
-        return arena_printf(c->arena, "%d threads a block; %s allows %d", threads, a->name, a->max_threads);
-    if (k->shared_bytes > a->shared)
-        return arena_printf(c->arena, "%lld bytes of shared memory a block; %s allows %lld", (long long)k->shared_bytes,
-                            a->name, (long long)a->shared);
-    if (k->sched.mma >= a->nmmas)
-        return arena_printf(c->arena, "%s has no matrix instruction of that number", a->name);
-    if (k->sched.persistent || k->sched.cluster > 1)
-        return "persistent grids and clusters are not supported yet";
-    if (k->sched.swap)
-        return "swapped operands are not supported yet";
-    if (!walk(k->body, op_supported, &r))
-        *at = r.at->loc;
-    return r.why;
-}
-
 static val sreg(struct emit *e, const char *name)
 {
     return mb_op(e->mb, name, T(e)->i32, 0, NULL, NULL);

@@ -7,7 +7,6 @@ extern const struct arch nv_arches[];
 enum { NV_ARCHES = 3 };
 
 // emit.c
-const char *nv_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at);
 void nv_begin(struct emit *e, int n, const mty *params);
 void nv_gload(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, val *out);
 void nv_gstore(struct emit *e, const struct gaddr *g, mty elem, int bytes, int n, const val *in);

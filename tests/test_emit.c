@@ -146,7 +146,7 @@ static const struct emitted accesses[] = {
     { "atomics: the value before reaches every copy",
       "kernel k(s: inout i32[1], y: out i32[16]) {\n let c = range(16)\n let o = atomic_add(s[0], 1)\n y[c] = c + o\n}",
       "has setp.eq.b32\nhas atom.relaxed.gpu.global.add.u32\nhas shfl.sync.idx.b32\nhas add.s32\n1 atom.\n1 shfl.",
-      "has global_atomic_add\nhas v_readfirstlane" },
+      "has buffer_atomic_add\nhas v_readlane" },
     { "atomics whose value nobody wants",
       "kernel k(s: inout f32[M], i: i32[N]) {\n parallel n in tile(N) {\n  atomic_add(s[i[n]], 0.5)\n }\n}\n"
       "schedule k for sm_80, sm_90a, gfx942 { n 16  warps 1 }",
@@ -235,7 +235,7 @@ static const struct emitted structures[] = {
       "kernel k(tiles: tile_map[N], y: out i32[R]) {\n parallel (e, r) in tiles {\n  y[r] = e\n }\n}\n"
       "schedule k for sm_80, sm_90a, gfx942 { r 32  warps 1 }",
       "has ld.global.nc.v4.b32\nhas setp.lt.s32\nhas bra\nhas setp.lt.u32\nhas st.global.b32\n1 ld.global",
-      "has v_readfirstlane\nhas s_cbranch\nhas store_dword" },
+      "has s_load_dwordx4\nhas s_cbranch\nhas store_dword" },
     { "values that several regions use",
       "kernel k(x: bf16[M, K], w: bf16[N, K], c: i32, y: out f32[M, N], z: out f32[M, N]) require K % 8 == 0 {\n"
       " parallel m in tile(M), n in tile(N) {\n  var s: f32[m, n] = 0\n  for k in tile(K) {\n   s += dot(x[m, k], w[n, "

@@ -173,7 +173,7 @@ static bool form(struct instruction *x, const struct words *w)
     case I_MMA: x->type = has(w, "bf16") ? T_BF16 : T_F16; return has(w, "m16n8k16") && has(w, "row") && has(w, "col");
     case I_ADD:
     case I_SUB:
-    case I_MUL: return x->type != T_F16 && x->type != T_BF16 && x->type != T_F16X2 && x->type != T_BF16X2;
+    case I_MUL: return x->type != T_BF16 && x->type != T_F16X2 && x->type != T_BF16X2;
     }
     return true;
 }

@@ -263,6 +263,8 @@ static uint64_t to_f16(float f)
     int e;
     if (isnan(f))
         return 0x7fff;
+    if (a == 0)
+        return sign;
     frexp(a, &e);
     int unit = e - 11 < -24 ? -24 : e - 11;
     double r = nearbyint(ldexp(a, -unit));
@@ -462,7 +464,9 @@ static void step(struct block *b, int thread, const struct instruction *x)
         t->r[x->o[0].reg] = r;
         return; // twice as wide as its type
     default:
-        if (real_type)
+        if (x->type == T_F16) // rounding to f32 first changes nothing: it has more than twice the fraction
+            r = to_f16(real(x->code, from_f16(a), from_f16(c), &bad));
+        else if (real_type)
             r = bits(flushed(real(x->code, flushed(f32(a), x->ftz), f32(c), &bad), x->ftz));
         else
             r = integer(x, a, c, &bad);

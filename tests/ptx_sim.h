@@ -34,16 +34,16 @@ extern const struct type_info {
 } ptx_types[T_COUNT];
 
 // Instructions by their first word; some of those behind the names below are told apart by a modifier.
+// clang-format off
 #define INSTRUCTIONS(X) \
-    X(MOV, "mov") \
-    X(ADD, "add") \
-    X(SUB, "sub") X(MUL, "mul") X(MULW, "mul.wide") X(MULHI, "mul.hi") X(MAD, "mad") X(FMA, "fma") X(DIV, "div") \
-        X(REM, "rem") X(AND, "and") X(OR, "or") X(XOR, "xor") X(NOT, "not") X(SHL, "shl") X(SHR, "shr") X(BFE, "bfe") \
-            X(NEG, "neg") X(ABS, "abs") X(MIN, "min") X(MAX, "max") X(SETP, "setp") X(SELP, "selp") X(CVT, "cvt") \
-                X(LD, "ld") X(ST, "st") X(ATOM, "atom") X(COPY, "cp.async.copy") X(COMMIT, "cp.async.commit") \
-                    X(WAIT, "cp.async.wait") X(BAR, "bar") X(SHFL, "shfl") X(LDMATRIX, "ldmatrix") X(MMA, "mma") \
-                        X(BRA, "bra") X(RET, "ret") X(EX2, "ex2") X(LG2, "lg2") X(RCP, "rcp") X(SQRT, "sqrt") \
-                            X(RSQRT, "rsqrt")
+    X(MOV, "mov") X(ADD, "add") X(SUB, "sub") X(MUL, "mul") X(MULW, "mul.wide") X(MULHI, "mul.hi") \
+    X(MAD, "mad") X(FMA, "fma") X(DIV, "div") X(REM, "rem") X(AND, "and") X(OR, "or") X(XOR, "xor") \
+    X(NOT, "not") X(SHL, "shl") X(SHR, "shr") X(BFE, "bfe") X(NEG, "neg") X(ABS, "abs") X(MIN, "min") \
+    X(MAX, "max") X(SETP, "setp") X(SELP, "selp") X(CVT, "cvt") X(LD, "ld") X(ST, "st") X(ATOM, "atom") \
+    X(COPY, "cp.async.copy") X(COMMIT, "cp.async.commit") X(WAIT, "cp.async.wait") X(BAR, "bar") \
+    X(SHFL, "shfl") X(LDMATRIX, "ldmatrix") X(MMA, "mma") X(BRA, "bra") X(RET, "ret") X(EX2, "ex2") \
+    X(LG2, "lg2") X(RCP, "rcp") X(SQRT, "sqrt") X(RSQRT, "rsqrt")
+// clang-format on
 enum code {
 #define X(c, n) I_##c,
     INSTRUCTIONS(X)

@@ -58,6 +58,9 @@ $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) $(wildcard test
 $(B)/tests/libfakecuda.so: tests/fake_cuda.c
 	@mkdir -p $(@D)
 	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $<
+$(B)/tests/libptxsim.so: tests/ptx_cuda.c tests/ptx_parse.c tests/ptx_sim.c tests/ptx_sim.h
+	@mkdir -p $(@D)
+	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $(filter %.c,$^) -lm -lpthread
 .SECONDARY:
 .PHONY: check
 check: $(B)/tests/libfakecuda.so $(addprefix $(B)/tests/,$(TESTS))
@@ -93,15 +96,20 @@ run:
 	@tools/run_layer.sh $(B)
 test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-deps check-symbols
+	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-deps check-symbols
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-ptx check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
 	@for a in sm_90a gfx942; do tests/device/run.sh $(B)/moerun eval --stage=layout --arch=$$a || exit 1; done
+# The machine code's own text, carried out: every kernel of tests/device/ops.dsl and the layer as PTX, in an interpreter that
+# stands in for libcuda (no GPU).
+check-ptx: $(B)/moerun $(B)/tests/libptxsim.so
+	@MOE_CUDA_LIBRARY=$(B)/tests/libptxsim.so tests/device/run.sh $(B)/moerun cuda:0 --ptx
+	@MOE_CUDA_LIBRARY=$(B)/tests/libptxsim.so $(B)/moerun verify --device=cuda:0 --ptx --model=tiny --tokens=1,33 --rows=all --repeats=2
 check-deps:
 	@tools/check_deps.sh
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so

@@ -5,6 +5,7 @@
 
 enum { LANES64 = 64, ARGS = 6 };
 
+// clang-format off
 // What an instruction does: LLVM's opcodes, and calls told apart by the intrinsic's name.
 #define AMD_CODES(X) \
     X(NOP) \
@@ -20,6 +21,7 @@ enum ir_code {
     AMD_CODES(X)
 #undef X
 };
+// clang-format on
 enum word { W_INT, W_F32, W_BF16, W_F16, W_PTR };
 struct shape { // of a value: n words, each of `bits` bits. A buffer resource is two words: base, num_records
     enum word word;

@@ -5,8 +5,11 @@
 
 extern const struct arch amd_arches[];
 enum { AMD_ARCHES = 2 };
-enum { AMD_PERMLANE_SWAP = 1 }; // arch.flags: v_permlane16_swap, v_permlane32_swap
-#define AMD_ZEROS "amd_zeros"   // emit.c refers to it, amd_annotate defines it
+enum {                     // arch.flags
+    AMD_PERMLANE_SWAP = 1, // has v_permlane16_swap and v_permlane32_swap
+    AMD_OBJECT_V5 = 2,     // code object version 5, for runtimes that do not know 6
+};
+#define AMD_ZEROS "amd_zeros" // emit.c refers to it, amd_annotate defines it
 
 // arch.c
 void amd_annotate(void *llvm_module, const struct arch *a);

@@ -95,8 +95,12 @@ static void set_attribute(LLVMValueRef f, const char *name, const char *value)
 // v_max_f32 ("if one is NaN, the other", both modes) need no instruction before them that quiets their operands.
 void amd_annotate(void *llvm_module, const struct arch *a)
 {
+    static const char version[] = "amdhsa_code_object_version";
     LLVMValueRef zeros = LLVMGetNamedGlobal(llvm_module, AMD_ZEROS);
-    (void)a;
+    LLVMTypeRef i32 = LLVMInt32TypeInContext(LLVMGetModuleContext(llvm_module));
+    if (a->flags & AMD_OBJECT_V5)
+        LLVMAddModuleFlag(llvm_module, LLVMModuleFlagBehaviorError, version, strlen(version),
+                          LLVMValueAsMetadata(LLVMConstInt(i32, 500, false)));
     for (LLVMValueRef f = LLVMGetFirstFunction(llvm_module); f; f = LLVMGetNextFunction(f))
         if (!LLVMIsDeclaration(f))
             set_attribute(f, "amdgpu-ieee", "false");

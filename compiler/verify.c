@@ -1,10 +1,12 @@
 // verify: after every stage, is the tile IR what that stage promises? Lists all faults at the guilty lines.
 //
-//   any stage   values are defined before use and in scope; operands and types fit (op_infer again); axes are in scope
+//   any stage   values are defined before use and in scope; operands and types fit (op_infer again); axes are in scope and
+//               lie between the bounds that their declaration computes
 //   expand      no composite operation
 //   sched       sizes are powers of two; threads within the arch's limits
-//   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); shared buffers lie
-//               apart and inside the block's bytes; copies, puts and mmas fit them; the ring is safe (verify_ring.c)
+//   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); operands live where
+//               the operation reads them; shared buffers lie apart and inside the block's bytes; copies, puts and mmas
+//               fit them; the ring is safe (verify_ring.c)
 #include "verify.h"
 
 #include <string.h>
@@ -46,11 +48,11 @@ static void check_type(struct check *v, const struct op *op)
     enum type_rule r = op_infos[op->code].rule;
     struct op again = *op;
     int had = v->c->errors;
-    if (r == TR_OWN || r == TR_NONE || op->code == OP_MMA)
+    if (r == TR_OWN)
         return;
     if (!op_infer(v->c, &again))
         v->faults += v->c->errors - had;
-    else if (!same_axes(&again.type, &op->type))
+    else if (r != TR_NONE && op->code != OP_MMA && !same_axes(&again.type, &op->type))
         fault(v, op->loc, "'%s' has type %s, its operands give %s", op_infos[op->code].name, type_text(v->c, &op->type),
               type_text(v->c, &again.type));
 }
@@ -69,6 +71,30 @@ static void check_scope(struct check *v, const struct op *op)
         fault(v, op->loc, "'%s' has %d operands, not %d", op_infos[op->code].name, op->nargs, op_infos[op->code].nargs);
 }
 
+// Bounds are found by two ways, the operands of the declaration and the axis: they must be the same values.
+static void check_bounds(struct check *v, const struct op *op)
+{
+    const struct axis *a = op->axis;
+    bool declares = op->code == OP_FOR || op->code == OP_AT || op->code == OP_RANGE;
+    if (declares && !a)
+        fault(v, op->loc, "'%s' declares no axis", op_infos[op->code].name);
+    else if (declares && (a->lo != op->args[0] || a->hi != op->args[1]))
+        fault(v, op->loc, "the bounds of axis '%s' are not the operands of its '%s'", a->name, op_infos[op->code].name);
+    for (int i = 0; i < op->nclauses; i++) {
+        const struct clause *c = &op->clauses[i];
+        for (int j = 0; j < 2 && c->kind != CL_MAP; j++) {
+            const struct op *x = j ? c->hi : c->lo;
+            if (!x || !v->live[x->id])
+                fault(v, op->loc, "a bound of clause %d of 'parallel' is used out of its scope", i + 1);
+            else if (x->type.elem != EL_I32 || x->type.rank)
+                fault(v, op->loc, "a bound of clause %d of 'parallel' must be a scalar i32, not %s", i + 1,
+                      type_text(v->c, &x->type));
+        }
+        if (c->kind == CL_TILE && (!c->axis || c->axis->lo != c->lo || c->axis->hi != c->hi))
+            fault(v, op->loc, "the bounds of axis '%s' are not those of its clause", c->axis ? c->axis->name : "?");
+    }
+}
+
 static void check_stage(struct check *v, const struct op *op)
 {
     unsigned flags = op_infos[op->code].flags;
@@ -84,6 +110,7 @@ static void check_op(struct check *v, const struct op *op)
 {
     check_stage(v, op);
     check_scope(v, op);
+    check_bounds(v, op);
     if (!v->faults)
         check_type(v, op);
     if (v->after >= ST_LAYOUT && v->k->laid_out)
@@ -182,6 +209,46 @@ static void check_tile(struct check *v, struct loc at, const struct type *t, int
     }
 }
 
+// A value is read in the registers of the thread that computes with it: nothing moves between distributions.
+static bool check_read(struct check *v, const struct op *op, const struct op *x, int dist)
+{
+    for (int i = 0; i < x->type.rank && x->dist != dist; i++) {
+        const struct home *a = dist_home(v->k, x->dist, x->type.axes[i]), *b = dist_home(v->k, dist, x->type.axes[i]);
+        bool same = a && b && a->nbits == b->nbits;
+        for (int j = 0; same && j < a->nbits; j++)
+            same = a->bits[j].home == b->bits[j].home && a->bits[j].pos == b->bits[j].pos;
+        if (!same)
+            return fault(v, op->loc, "axis '%s' of a value in layout '%s' is used where layout '%s' has it elsewhere",
+                         x->type.axes[i]->name, v->k->dists.v[x->dist].name, v->k->dists.v[dist].name);
+    }
+    return true;
+}
+
+// Indices that every thread computes for the position it needs: an axis, and scalars added to it.
+static bool positional(const struct op *x)
+{
+    return x->code == OP_INDEX || (x->code == OP_ADD && ((!x->args[0]->type.rank && positional(x->args[1])) ||
+                                                         (!x->args[1]->type.rank && positional(x->args[0]))));
+}
+
+static void check_operands(struct check *v, const struct op *op)
+{
+    int dist = op->code == OP_VAR || op->code == OP_SET ? op->var->dist : op->dist, from = 0, to = 0;
+    if (op->code == OP_PUT) // goes by the value's own distribution
+        return;
+    if (op->code == OP_LOAD || op->code == OP_STORE || op->code == OP_ATOMIC_ADD)
+        to = op->buf->rank;
+    else if (op->code == OP_COPY)
+        from = 1, to = op->nargs;
+    for (int i = 0; i < op->nargs; i++)
+        if ((i < from || i >= to || !positional(op->args[i])) && !check_read(v, op, op->args[i], dist))
+            return;
+    if (op->code == OP_GET && op->dist != op->var->dist) {
+        struct op held = { .type = op->var->type, .dist = op->var->dist };
+        check_read(v, op, &held, op->dist);
+    }
+}
+
 // ---- shared memory -----------------------------------------------------------------------------------------------
 
 static int64_t slot_bytes(const struct buf *b)
@@ -227,6 +294,8 @@ void check_places(struct check *v, const struct op *op)
         check_tile(v, op->loc, &op->var->type, op->var->dist);
     else
         check_tile(v, op->loc, &op->type, op->dist);
+    if (!v->faults)
+        check_operands(v, op);
     switch ((int)op->code) {
     case OP_SHARED: check_shared(v, op); break;
     case OP_COPY:

@@ -224,7 +224,7 @@ struct kernel {
     bool scheduled, laid_out;
     int64_t shared_bytes; // all of the block's shared memory, the scratch included
     int64_t scratch; // its offset: (threads x 4 bytes x register elements of the largest result) for reductions and
-                     // scans along axes with warp bits; -1: none needed
+        // scans along axes with warp bits, and values of atomic_add that several warps need; -1: none needed
     struct kernel *next;
 };
 struct schedule { // a schedule block of the source, unresolved

@@ -99,6 +99,15 @@ static bool count_uses(void *user, struct op *op)
     return true;
 }
 
+static struct uses uses_of(struct lay *l)
+{
+    struct kernel *k = l->k;
+    struct uses u = { l, NEWN(l->c->arena, int, k->nops + 1), NEWN(l->c->arena, int, k->vars.n + 1),
+                      NEWN(l->c->arena, bool, k->axes.n + 1) };
+    walk(k->body, count_uses, &u);
+    return u;
+}
+
 static void keep_bounds(struct kernel *k, struct uses *u)
 {
     for (int i = 0; i < k->axes.n; i++) {
@@ -141,9 +150,7 @@ void lay_dead(struct lay *l)
 {
     struct kernel *k = l->k;
     for (;;) {
-        struct uses u = { l, NEWN(l->c->arena, int, k->nops + 1), NEWN(l->c->arena, int, k->vars.n + 1),
-                          NEWN(l->c->arena, bool, k->axes.n + 1) };
-        walk(k->body, count_uses, &u);
+        struct uses u = uses_of(l);
         keep_bounds(k, &u);
         if (!sweep(&u, k->body))
             return;
@@ -176,9 +183,7 @@ static void flatten(struct lay *l, const struct uses *u, struct block *b)
 static void flatten_all(struct lay *l)
 {
     struct kernel *k = l->k;
-    struct uses u = { l, NEWN(l->c->arena, int, k->nops + 1), NEWN(l->c->arena, int, k->vars.n + 1),
-                      NEWN(l->c->arena, bool, k->axes.n + 1) };
-    walk(k->body, count_uses, &u);
+    struct uses u = uses_of(l);
     flatten(l, &u, k->body);
     // Axes that are gone, `at` and all, leave the kernel's list, so that nobody places them.
     walk(k->body, count_uses, &u);
@@ -369,16 +374,37 @@ static void trim_warps(struct lay *l)
     l->k->sched.warps_n = 1;
 }
 
+static unsigned warp_bits_of(const struct lay *l, int dist, const struct axis *a)
+{
+    const struct home *h = dist_home(l->k, dist, a);
+    unsigned bits = 0;
+    for (int i = 0; h && i < h->nbits; i++)
+        if (h->bits[i].home == BIT_WARP)
+            bits |= 1u << h->bits[i].pos;
+    return bits;
+}
+
+// Do several warps hold the same elements? Then one of them makes an access for all.
+static bool repeated(const struct lay *l, const struct op *op)
+{
+    unsigned used = 0, all = (unsigned)(l->k->sched.warps_m * l->k->sched.warps_n) - 1;
+    for (int i = 0; i < op->type.rank; i++)
+        used |= warp_bits_of(l, op->dist, op->type.axes[i]);
+    return (used & all) != all;
+}
+
+struct scratch {
+    struct lay *l;
+    struct uses u;
+    int64_t size;
+};
+
 static bool scratch_of(void *user, struct op *op)
 {
-    struct lay *l = user;
-    if (!reduces(op))
-        return true;
-    const struct home *h = dist_home(l->k, op->dist, op->axis);
-    bool across = false;
-    for (int i = 0; h && i < h->nbits; i++)
-        across |= h->bits[i].home == BIT_WARP;
-    if (!across)
+    struct scratch *s = user;
+    struct lay *l = s->l;
+    if (!(reduces(op) && warp_bits_of(l, op->dist, op->axis)) &&
+        !(op->code == OP_ATOMIC_ADD && s->u.op[op->id] && repeated(l, op)))
         return true;
     int64_t n = 4LL * l->k->sched.warps_m * l->k->sched.warps_n * l->lanes;
     for (int i = 0; i < op->type.rank; i++) {
@@ -387,18 +413,16 @@ static bool scratch_of(void *user, struct op *op)
             if (o->bits[j].home == BIT_REG)
                 n *= 2;
     }
-    if (n > l->k->scratch)
-        l->k->scratch = n; // its size for now
+    s->size = n > s->size ? n : s->size;
     return true;
 }
 
 static void place_scratch(struct lay *l)
 {
-    l->k->scratch = 0;
-    walk(l->k->body, scratch_of, l);
-    int64_t size = l->k->scratch;
-    l->k->scratch = size ? l->shared : -1;
-    l->k->shared_bytes = l->shared + size;
+    struct scratch s = { .l = l, .u = uses_of(l) };
+    walk(l->k->body, scratch_of, &s);
+    l->k->scratch = s.size ? l->shared : -1;
+    l->k->shared_bytes = l->shared + s.size;
 }
 
 enum { ELEMENTS_MAX = 1024 }; // of one tile in one thread: far more than it has registers

@@ -308,6 +308,41 @@ static void other_dots(void **state)
     }
 }
 
+// The value before an atomic sum goes to other warps through the scratch, one word a thread and element; nothing is set
+// aside where nobody needs the value, or every warp adds for itself.
+static void scratch_of_atomics(void **state)
+{
+    static const struct {
+        const char *source;
+        int words; // a thread; 0: no scratch
+    } cases[] = {
+        { "kernel k(c: inout i32[1], y: out i32[256]) {\n  let j = range(256)\n  y[j] = j + atomic_add(c[0], 1)\n}\n",
+          1 },
+        { "kernel k(c: inout i32[256], y: out i32[256, 64]) {\n  let i = range(256)\n  let j = range(64)\n"
+          "  y[j, i] = j + atomic_add(c[i], 1)\n}\n",
+          4 },
+        { "kernel k(c: inout i32[1], y: out i32[256]) {\n  let j = range(256)\n  atomic_add(c[0], 1)\n  y[j] = j\n}\n",
+          0 },
+        { "kernel k(c: inout i32[256], y: out i32[256]) {\n  let j = range(256)\n  y[j] = atomic_add(c[j], 1)\n}\n",
+          0 },
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(cases); i++) {
+        struct fixture f;
+        int n;
+        begin(&f, "sm_80", cases[i].source);
+        struct module *m = front(&f);
+        struct kernel *k = schedule(&f.c, m, m->kernels, &n)[0];
+        layout(&f.c, k);
+        no_errors(&f);
+        int64_t bytes = 4LL * cases[i].words * k->sched.warps_m * k->sched.warps_n * f.c.arch->lanes;
+        if ((k->scratch >= 0) != (bytes > 0) || k->shared_bytes != bytes)
+            fail_msg("case %d: scratch %lld, %lld bytes:\n%s", (int)i, (long long)k->scratch,
+                     (long long)k->shared_bytes, printed(&f, k));
+        arena_free(f.c.arena);
+    }
+}
+
 static int read_source(void **state)
 {
     FILE *f = fopen("kernels/moe.dsl", "rb");
@@ -333,6 +368,7 @@ int main(void)
         cmocka_unit_test(means_the_same),
         cmocka_unit_test(prints_and_parses),
         cmocka_unit_test(other_dots),
+        cmocka_unit_test(scratch_of_atomics),
     };
     return cmocka_run_group_tests(tests, read_source, free_source);
 }

@@ -100,6 +100,21 @@ kernel scatter(i: i32[N], x: f32[M], y: out f32[N], c: inout i32[M], s: inout f3
     }
 }
 
+// Values before an atomic sum, needed by more threads than the sum itself occupies: one block, each place added to by one
+// position, so that every order gives the same. Places past the end give 0.
+kernel tickets(n: inout i32[1], c: inout i32[M], s: inout f32[N], y: out i32[M, N], z: out f32[M, N])
+    require M <= 16, N <= 256 {
+    let i = range(M)
+    let j = range(N)
+    let old = atomic_add(n[0], 5)
+    var sum: i32[i] = old
+    for t in each(3) {
+        sum += atomic_add(c[i + 2], t + 1)
+    }
+    y[i, j] = sum * (j + 1)
+    z[i, j] = atomic_add(s[j], 0.25) + f32(i)
+}
+
 kernel control(x: i32[N], rounds: i32, y: out i32[N]) {
     parallel n in tile(N) {
         var v: i32[n] = x[n]

@@ -16,6 +16,8 @@ for n in 1 77 1030; do
     check control -D N=$n --int=rounds:7:7
     check scatter -D N=$n -D M=33 --int=i:-5:40
 done
+check tickets -D M=11 -D N=256
+check tickets -D M=16 -D N=3
 check integers -D N=500 --int=p:-3:3 --int=q:-2:2
 check axes -D M=37 -D N=61
 check axes -D M=64 -D N=64

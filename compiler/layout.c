@@ -240,7 +240,8 @@ static bool look(void *user, struct op *op)
     return true;
 }
 
-// The two axes of the accumulators: the instruction's bits, then the warp's further tiles, then the warps.
+// The two axes of the accumulators: the instruction's bits, then the warp's further tiles, then the warps. A warp has at
+// least the positions of one fetch of the operand, which may be those of several instructions.
 static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, int warps, int first_warp)
 {
     struct bit bits[BITS_MAX];
@@ -257,7 +258,8 @@ static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, i
     int w = log2_exact(warps), most = log2_exact(a->size / unit);
     if (a->size < unit)
         return lay_fail(l, l->k->sched.loc.line ? l->k->sched.loc : a->loc,
-                        "axis '%s' has %d positions, a matrix instruction %d", a->name, a->size, unit);
+                        "axis '%s' has %d positions, the matrix instruction '%s' takes %d at a time", a->name, a->size,
+                        l->c->arch->mmas[l->k->sched.mma].name, unit);
     w = w < most ? w : most; // further warps repeat the work
     for (; n < all - w; n++)
         bits[n] = (struct bit){ BIT_REG, (int8_t)reg++ };
@@ -274,8 +276,8 @@ static bool place_mma(void *user, struct op *op)
     if (op->code != OP_MMA)
         return true;
     const struct mma *i = &l->c->arch->mmas[s->mma];
-    return acc_home(l, op->type.axes[0], i->d.row, i->m, s->warps_m, 0) &&
-           acc_home(l, op->type.axes[1], i->d.col, i->n, s->warps_n, log2_exact(s->warps_m));
+    return acc_home(l, op->type.axes[0], i->d.row, i->a.fetch_rows, s->warps_m, 0) &&
+           acc_home(l, op->type.axes[1], i->d.col, i->b.fetch_rows, s->warps_n, log2_exact(s->warps_m));
 }
 
 struct taken {

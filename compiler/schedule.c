@@ -54,19 +54,45 @@ static struct axis *axis_named(const struct kernel *k, const char *name)
     return NULL;
 }
 
+struct least { // what the matrix instruction needs of an axis
+    const struct mma *i;
+    int *size; // by axis id
+};
+
+static void at_least(const struct least *l, const struct axis *a, int size)
+{
+    if (l->size[a->id] < size)
+        l->size[a->id] = size;
+}
+
+static bool note_least(void *user, struct op *op)
+{
+    const struct least *l = user;
+    if (op->code != OP_DOT || !sched_is_matrix(op))
+        return true;
+    at_least(l, op->type.axes[0], l->i->a.fetch_rows);
+    at_least(l, op->type.axes[1], l->i->b.fetch_rows);
+    at_least(l, shared_axis(op), l->i->a.fetch_k > l->i->b.fetch_k ? l->i->a.fetch_k : l->i->b.fetch_k);
+    return true;
+}
+
 // Sizes that nothing chose: small enough to be cheap, large enough for the matrix units.
 static void default_sizes(struct ctx *c, struct kernel *k, const struct dot_shape *s, const struct tile_choice *t)
 {
+    struct least l = { &c->arch->mmas[t->mma], NEWN(c->arena, int, k->axes.n + 1) };
     s->m->size = t->bm;
     s->n->size = t->bn;
     s->k->size = t->bk;
+    walk(k->body, note_least, &l);
     for (int i = 0; i < k->axes.n; i++) {
         struct axis *a = k->axes.v[i];
         int64_t most = pow2_ceil(a->max_extent);
-        if (!a->size)
-            a->size = (int)(a->kind == AX_RANGE ? (most < 16 ? 16 : most) : most < 64 ? most : 64);
+        if (a->size)
+            continue;
+        a->size = (int)(a->kind == AX_RANGE ? (most < 16 ? 16 : most) : most < 64 ? most : 64);
+        if (a->size < l.size[a->id])
+            a->size = l.size[a->id];
     }
-    (void)c;
 }
 
 // One item of a schedule block, into the kernel's axes, the wanted tile or sched.

@@ -308,6 +308,76 @@ static void other_dots(void **state)
     }
 }
 
+// ---- few columns and many warps ---------------------------------------------------------------------------------
+
+// Register and lane bits: the positions that one warp has.
+static int warp_positions(const struct kernel *k, const struct axis *a)
+{
+    const struct home *h = dist_home(k, 0, a);
+    int n = 1;
+    for (int i = 0; h && i < h->nbits; i++)
+        n *= h->bits[i].home == BIT_WARP ? 1 : 2;
+    return n;
+}
+
+struct look {
+    struct fixture *f;
+    const struct kernel *k;
+    int mmas;
+};
+
+static bool whole_fetches(void *user, struct op *op)
+{
+    struct look *l = user;
+    const struct kernel *k = l->k;
+    const struct mma *i = &l->f->c.arch->mmas[k->sched.mma];
+    if (op->code != OP_MMA)
+        return true;
+    if (warp_positions(k, op->type.axes[0]) < i->a.fetch_rows || warp_positions(k, op->type.axes[1]) < i->b.fetch_rows)
+        fail_msg("%s %s: less than a fetch a warp:\n%s", l->f->c.arch->name, i->name, printed(l->f, k));
+    l->mmas++;
+    return true;
+}
+
+// The second product has few columns and comes by its size after the instruction was chosen. `last`: the columns' item.
+static void narrow_dot(const char *arch, const struct mma *i, const char *last)
+{
+    struct fixture f;
+    char src[1024];
+    int n;
+    const char *e = elem_names[i->in];
+    snprintf(src, sizeof src,
+             "kernel k(q: %s[M, D], k: %s[N, D], v: %s[N, C], y: out f32[M, C]) require D <= 32, C <= 16 {\n"
+             "  parallel m in tile(M) {\n    let d = range(D)\n    let c = range(C)\n    var out: f32[m, c] = 0\n"
+             "    for n in tile(N) { out += dot(%s(dot(q[m, d], k[n, d])), v[n, c]) }\n    y[m, c] = out\n  }\n}\n"
+             "schedule k for %s { m 64  n 128  d 32  warps 2x4  mma %s %s }\n",
+             e, e, e, e, arch, i->name, last);
+    begin(&f, arch, src);
+    struct module *m = front(&f);
+    fold(&f.c, m->kernels);
+    struct kernel **v = schedule(&f.c, m, m->kernels, &n);
+    no_errors(&f);
+    layout(&f.c, v[0]);
+    no_errors(&f);
+    assert_true(verify(&f.c, v[0], ST_LAYOUT));
+    struct look l = { &f, v[0], 0 };
+    walk(v[0]->body, whole_fetches, &l);
+    assert_int_equal(l.mmas, 2);
+    arena_free(f.c.arena);
+}
+
+static void few_columns(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ntargets; i++)
+        for (int j = 0; j < targets[i]->narches; j++)
+            for (int q = 0; q < targets[i]->arches[j].nmmas; q++) {
+                const struct arch *a = &targets[i]->arches[j];
+                narrow_dot(a->name, &a->mmas[q], "");
+                narrow_dot(a->name, &a->mmas[q], a->mmas[q].b.fetch_rows == 16 ? "c 16" : "c 32");
+            }
+}
+
 // The value before an atomic sum goes to other warps through the scratch, one word a thread and element; nothing is set
 // aside where nobody needs the value, or every warp adds for itself.
 static void scratch_of_atomics(void **state)
@@ -365,10 +435,8 @@ static int free_source(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(means_the_same),
-        cmocka_unit_test(prints_and_parses),
-        cmocka_unit_test(other_dots),
-        cmocka_unit_test(scratch_of_atomics),
+        cmocka_unit_test(means_the_same), cmocka_unit_test(prints_and_parses),  cmocka_unit_test(other_dots),
+        cmocka_unit_test(few_columns),    cmocka_unit_test(scratch_of_atomics),
     };
     return cmocka_run_group_tests(tests, read_source, free_source);
 }

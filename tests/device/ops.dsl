@@ -224,8 +224,28 @@ kernel attention(q: bf16[M, D], k: bf16[N, D], v: bf16[N, D], y: out f32[M, D]) 
     }
 }
 
+// The second product has 16 columns: fewer than the warps along them could share.
+kernel narrow(q: bf16[M, D], k: bf16[N, D], v: bf16[N, C], y: out f32[M, C]) require D <= 32, C <= 16 {
+    parallel m in tile(M) {
+        let d = range(D)
+        let c = range(C)
+        var out: f32[m, c] = 0
+        for n in tile(N) {
+            out += dot(bf16(dot(q[m, d], k[n, d])), v[n, c])
+        }
+        y[m, c] = out
+    }
+}
+
 schedule attention for sm_80, sm_90a, sm_100a, gfx942, gfx950 {
     m 64
     n 64
+    warps 2x2
+}
+
+schedule narrow for sm_80, sm_90a, sm_100a, gfx942, gfx950 {
+    m 64
+    n 64
+    d 32
     warps 2x2
 }

@@ -26,6 +26,8 @@ check real_axes -D M=9 -D N=700
 check real_axes -D M=33 -D N=5
 check best -D M=11 -D N=300 -D K=9
 check best -D M=3 -D N=4 -D K=6
+check narrow -D M=70 -D N=75 -D D=32 -D C=16 --limit=1e-3
+check narrow -D M=5 -D N=130 -D D=7 -D C=3 --limit=1e-3
 for k in plain half part; do
     check $k -D M=70 -D N=135 -D K=200
     check $k -D M=129 -D N=64 -D K=67

@@ -16,7 +16,7 @@ enum {
     K_TYPICAL = 2048,         // extent of k when unknown
     N_TYPICAL = 4096,         // extent of n when unknown
     FEW_TILES = 2,            // row tiles of a call with the fewest rows: what spreads the weights over the device
-    TILE_MAX = 1024,          // largest tile that may be asked for
+    REGS_KEPT = 4,            // registers a thread that are not given to the model
     SMALL_TILE = 4096,        // elements below which a block may have fewer than 4 warps
     REGS_OTHER = 72,          // registers beside accumulators and fragments: addresses, masks, counters
 };
@@ -63,16 +63,20 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
         u->blocks = 8;
 }
 
-static bool fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
+enum fit { FIT_NONE, FIT_TYPE, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
+
+static enum fit fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
 {
     const struct mma *i = &a->mmas[t->mma];
     struct use u;
     if (i->in != s->in || i->kind != MMA_WARP)
-        return false;
+        return FIT_TYPE;
     if (t->bm % (t->wm * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
-        return false;
+        return FIT_PARTS;
     resources(a, s, t, &u);
-    return u.threads <= a->max_threads && u.shared <= a->shared && u.regs <= a->max_regs - 4 && u.blocks >= 1;
+    bool ok =
+        u.threads <= a->max_threads && u.shared <= a->shared && u.regs <= a->max_regs - REGS_KEPT && u.blocks >= 1;
+    return ok ? FIT_YES : FIT_LIMITS;
 }
 
 // Time of one trip of a block on its share of the multiprocessor: the slowest unit, and a fifth of the others, since
@@ -133,18 +137,104 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
     return ns / (flops * trips * useful) * 1e6 * depth_factor(a, t);
 }
 
-static bool wanted(int want, int v)
+// ---- what is in the way when nothing fits ------------------------------------------------------------------------
+
+struct miss { // the candidate that came nearest
+    enum fit fit;
+    double excess;
+    struct tile_choice t;
+};
+
+static void note_miss(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, enum fit fit,
+                      struct miss *near)
 {
-    return want <= 0 || want == v;
+    const struct mma *i = &a->mmas[t->mma];
+    struct use u;
+    double excess = i->a.fetch_rows + i->b.fetch_rows + i->a.fetch_k;
+    if (fit == FIT_LIMITS) {
+        resources(a, s, t, &u);
+        double of[] = { (double)u.shared / (double)a->shared, (double)u.threads / a->max_threads,
+                        (double)u.regs / a->max_regs, (double)u.regs * u.threads / a->regs };
+        excess = 0;
+        for (size_t k = 0; k < COUNTOF(of); k++)
+            excess += of[k] > 1 ? of[k] : 0;
+    }
+    if (fit > near->fit || (fit == near->fit && excess < near->excess))
+        *near = (struct miss){ fit, excess, *t };
+}
+
+struct reasons { // a list: the first after `sep`, the others after semicolons
+    struct text text;
+    const struct arch *a;
+    const struct mma *i;
+    const char *sep;
+};
+
+static void limit(struct reasons *r, int64_t need, int64_t most, const char *what)
+{
+    if (need <= most)
+        return;
+    text_printf(&r->text, "%s%lld %s, %s allows %lld", r->sep, (long long)need, what, r->a->name, (long long)most);
+    r->sep = "; ";
+}
+
+static void parts(struct reasons *r, const struct axis *a, int size, int warps, int takes)
+{
+    if (size % (warps * takes) == 0)
+        return;
+    text_printf(&r->text, "%saxis '%s' has %d positions for %d warp%s, '%s' takes %d a warp", r->sep, a->name, size,
+                warps, warps > 1 ? "s" : "", r->i->name, takes);
+    r->sep = "; ";
+}
+
+static void limits(struct reasons *r, const struct dot_shape *s, const struct tile_choice *t, bool open)
+{
+    const struct arch *a = r->a;
+    struct use u;
+    resources(a, s, t, &u);
+    text_printf(&r->text, ": %s%s %d  %s %d  %s %d  stages %d  warps %dx%d", open ? "the nearest, " : "", s->m->name,
+                t->bm, s->n->name, t->bn, s->k->name, t->bk, t->stages, t->wm, t->wn);
+    r->sep = " needs ";
+    limit(r, u.shared, a->shared, "shared bytes");
+    limit(r, u.threads, a->max_threads, "threads");
+    limit(r, u.regs, a->max_regs - REGS_KEPT, "registers a thread (estimated)");
+    if (u.regs <= a->max_regs - REGS_KEPT)
+        limit(r, (int64_t)u.regs * u.threads, a->regs, "registers a block (estimated)");
+}
+
+// In the words of a schedule.
+static const char *explain(struct ctx *c, const struct dot_shape *s, const struct tile_choice *want,
+                           const struct miss *near)
+{
+    const struct tile_choice *t = &near->t;
+    struct reasons r = { { .arena = c->arena }, c->arch, &c->arch->mmas[t->mma], ": " };
+    text_printf(&r.text, "no tile fits %s", c->arch->name);
+    if (near->fit == FIT_TYPE)
+        text_printf(&r.text, ": '%s' takes %s, not %s", r.i->name, elem_names[r.i->in], elem_names[s->in]);
+    if (near->fit == FIT_PARTS) {
+        parts(&r, s->m, t->bm, t->wm, r.i->a.fetch_rows);
+        parts(&r, s->n, t->bn, t->wn, r.i->b.fetch_rows);
+        if (t->bk % r.i->a.fetch_k)
+            text_printf(&r.text, "%saxis '%s' has %d positions, '%s' takes %d at a time", r.sep, s->k->name, t->bk,
+                        r.i->name, r.i->a.fetch_k);
+    }
+    if (near->fit == FIT_LIMITS)
+        limits(&r, s, t, want->bm <= 0 || want->bn <= 0 || want->bk <= 0 || want->wm <= 0 || want->stages <= 0);
+    return r.text.s;
 }
 
 // The widest instruction that divides the warp's tile; a stated one must fit.
 static void try_mmas(const struct arch *a, const struct dot_shape *s, const struct tile_choice *want,
-                     struct tile_choice *t, struct tile_choice *best)
+                     struct tile_choice *t, struct tile_choice *best, struct miss *near)
 {
     for (t->mma = 0; t->mma < a->nmmas; t->mma++) {
-        if ((want->mma >= 0 && want->mma != t->mma) || !fits(a, s, t))
+        if (want->mma >= 0 && want->mma != t->mma)
             continue;
+        enum fit fit = fits(a, s, t);
+        if (fit != FIT_YES) {
+            note_miss(a, s, t, fit, near);
+            continue;
+        }
         t->cost = cost(a, s, t) * (1 - 0.002 * a->mmas[t->mma].m * a->mmas[t->mma].n / 256);
         if (best->cost < 0 || t->cost < best->cost)
             *best = *t;
@@ -152,48 +242,52 @@ static void try_mmas(const struct arch *a, const struct dot_shape *s, const stru
 }
 
 static void try_stages(const struct arch *a, const struct dot_shape *s, const struct tile_choice *want,
-                       struct tile_choice t, struct tile_choice *best)
+                       struct tile_choice t, struct tile_choice *best, struct miss *near)
 {
     int most = a->copy == COPY_REG ? 2 : 6, least = a->copy == COPY_REG ? 1 : 2;
     for (t.stages = most; t.stages >= least; t.stages--) {
         if (want->stages > 0)
             t.stages = want->stages;
-        try_mmas(a, s, want, &t, best);
+        try_mmas(a, s, want, &t, best, near);
         if (want->stages > 0)
             break;
     }
 }
 
+struct span { // sizes to try, by powers of two
+    int lo, hi;
+};
+
+static struct span span(int want, int lo, int hi)
+{
+    return want > 0 ? (struct span){ want, want } : (struct span){ lo, hi };
+}
+
 bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_choice *want, struct tile_choice *out,
                   const char **why)
 {
-    const struct arch *a = c->arch;
     struct tile_choice best = { .cost = -1 }, t = { 0 };
+    struct miss near = { .fit = FIT_NONE };
     int64_t n_all = pow2_ceil(s->n->max_extent), k_all = pow2_ceil(s->k->max_extent);
-    for (t.bm = 16; t.bm <= TILE_MAX; t.bm *= 2)
-        for (t.bn = 16; t.bn <= TILE_MAX; t.bn *= 2)
-            for (t.bk = 16; t.bk <= TILE_MAX; t.bk *= 2)
-                for (t.wm = 1; t.wm <= 8; t.wm *= 2)
-                    for (t.wn = 1; t.wn <= 8; t.wn *= 2) {
-                        if (!wanted(want->bm, t.bm) || !wanted(want->bn, t.bn) || !wanted(want->bk, t.bk) ||
-                            !wanted(want->wm, t.wm) || !wanted(want->wn, t.wn))
-                            continue;
+    struct span bm = span(want->bm, 16, 256), bn = span(want->bn, 32, 256), bk = span(want->bk, 32, 128);
+    struct span wm = span(want->wm, 1, 8), wn = span(want->wn, 1, 8);
+    for (t.bm = bm.lo; t.bm <= bm.hi; t.bm *= 2)
+        for (t.bn = bn.lo; t.bn <= bn.hi; t.bn *= 2)
+            for (t.bk = bk.lo; t.bk <= bk.hi; t.bk *= 2)
+                for (t.wm = wm.lo; t.wm <= wm.hi; t.wm *= 2)
+                    for (t.wn = wn.lo; t.wn <= wn.hi; t.wn *= 2) {
                         int warps = t.wm * t.wn;
                         if (want->wm <= 0 && want->wn <= 0 && warps != 4 && warps != 8 &&
                             t.bm * t.bn * s->dots >= SMALL_TILE)
                             continue;
-                        if ((want->bm <= 0 && t.bm > 256) || (want->bn <= 0 && t.bn > 256))
+                        if (want->bn <= 0 && t.bn > n_all && t.bn > 32)
                             continue;
-                        if (want->bn <= 0 && (t.bn < 32 || (t.bn > n_all && t.bn > 32)))
+                        if (want->bk <= 0 && ((t.bm > 16 && t.bk > 64) || (t.bk > k_all && t.bk > 32)))
                             continue;
-                        if (want->bk <= 0 &&
-                            (t.bk < 32 || t.bk > (t.bm <= 16 ? 128 : 64) || (t.bk > k_all && t.bk > 32)))
-                            continue;
-                        try_stages(a, s, want, t, &best);
+                        try_stages(c->arch, s, want, t, &best, &near);
                     }
     if (best.cost < 0) {
-        *why = arena_printf(c->arena, "no tile fits %s: %d shared bytes and %d threads a block, %d registers a thread",
-                            a->name, (int)a->shared, a->max_threads, a->max_regs);
+        *why = explain(c, s, want, &near);
         return false;
     }
     *out = best;

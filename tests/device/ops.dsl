@@ -156,6 +156,28 @@ kernel half(x: f16[M, K], w: f16[N, K], y: out f16[M, N]) {
     }
 }
 
+// Rows that start at multiples of 16 bytes: copies of 16 bytes (cp.async on NVIDIA), with indices from memory, in a ring whose
+// last trips lie past the end; and stores of several columns at once.
+kernel aligned(x: bf16[M, K], row: i32[M], w: bf16[N, K], y: out bf16[M, N]) require K % 8 == 0, N % 8 == 0 {
+    parallel m in tile(M), n in tile(N) {
+        var s: f32[m, n] = 0
+        for k in tile(K) {
+            s += dot(x[row[m], k], w[n, k])
+        }
+        y[m, n] = s
+    }
+}
+
+kernel aligned_half(x: f16[M, K], w: f16[N, K], y: out f32[M, N]) require K % 8 == 0 {
+    parallel m in tile(M), n in tile(N) {
+        var s: f32[m, n] = 0
+        for k in tile(K) {
+            s += dot(x[m, k], w[n, k])
+        }
+        y[m, n] = s
+    }
+}
+
 kernel computed(x: bf16[M, K], w: bf16[N, K], b: f32[N], y: out f32[M, N]) {
     parallel m in tile(M), n in tile(N) {
         var s: f32[m, n] = 0

@@ -32,6 +32,10 @@ for k in plain half part; do
     check $k -D M=70 -D N=135 -D K=200
     check $k -D M=129 -D N=64 -D K=67
 done
+for depth in 8 200 264; do
+    check aligned -D M=70 -D N=136 -D K=$depth --int=row:-2:75
+    check aligned_half -D M=33 -D N=70 -D K=$depth
+done
 check computed -D M=70 -D N=135 -D K=100
 check columns -D M=70 -D N=136 -D K=100
 check columns -D M=33 -D N=35 -D K=77

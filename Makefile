@@ -19,13 +19,14 @@ FRONT := $(filter-out $(NEEDS_LLVM) compiler/describe.c,$(wildcard compiler/*.c)
     targets/amdgpu/arch.c
 IMAGE := runtime/image.c runtime/image_use.c
 RUNTIME := $(filter-out $(IMAGE),$(wildcard runtime/*.c)) $(IMAGE)
+SIM := $(wildcard runtime/sim/*.c)
 MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_moe.c) $(wildcard models/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 
 obj = $(patsubst %.c,$(B)/o/%.o,$(1))
 
 .PHONY: all
-all: $(B)/moec $(B)/libmoec.so $(B)/libmoert.so $(if $(MOERUN),$(B)/moerun)
+all: $(B)/moec $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(if $(MOERUN),$(B)/moerun)
 
 $(B)/o/%.o: %.c
 	@mkdir -p $(@D)
@@ -37,6 +38,8 @@ $(B)/moec: $(call obj,tools/moec.c $(COMPILER) $(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lm -lpthread
 $(B)/libmoert.so: $(call obj,$(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -Wl,-z,defs -ldl -lpthread
+$(B)/libmoesim.so: $(call obj,$(SIM) $(IMAGE))
+	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -Wl,-z,defs -lLLVM -lm -lpthread
 $(B)/moerun: $(call obj,$(MOERUN) $(COMPILER) $(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -ldl -lm -lpthread
 
@@ -52,7 +55,7 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
 # ---- tests
-$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) $(wildcard tests/ref_moe.c))
+$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c tests/sim_ir.c $(wildcard tests/ref_moe.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(B)/tests/libfakecuda.so: tests/fake_cuda.c
@@ -69,7 +72,7 @@ $(B)/tests/amd_image: $(B)/o/tests/amd_image.o $(call obj,$(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^
 .SECONDARY:
 .PHONY: check
-check: $(B)/tests/libfakecuda.so $(addprefix $(B)/tests/,$(TESTS))
+check: $(B)/tests/libfakecuda.so $(B)/libmoesim.so $(addprefix $(B)/tests/,$(TESTS))
 	@tools/run_tests.sh $(B) $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
@@ -182,7 +185,7 @@ PREFIX ?= /usr/local
 install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
-	install $(B)/libmoec.so $(B)/libmoert.so $(DESTDIR)$(PREFIX)/lib
+	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
 	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:

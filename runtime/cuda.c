@@ -175,8 +175,11 @@ static int read_info(struct moe_device *d, struct cuda *c)
     return MOE_OK;
 }
 
-static int cuda_open(struct moe_device *d, int ordinal)
+static int cuda_open(struct moe_device *d, const char *which)
 {
+    int ordinal = device_ordinal(which);
+    if (ordinal < 0)
+        return device_fail(d, MOE_ERR_ARGUMENT, "device 'cuda:%.40s': expected cuda:N", which);
     struct cuda *c = calloc(1, sizeof *c);
     if (!c)
         return device_fail(d, MOE_ERR_MEMORY, "out of memory");

@@ -14,14 +14,17 @@ struct moe_device {
     pthread_mutex_t lock; // of error_text
     char error_text[ERROR_TEXT_MAX];
 };
+enum { FILL_POISON = -1 };
 enum copy_direction { COPY_UP, COPY_DOWN };
 struct driver {
-    const char *name;                               // "cuda": what stands before ':' in a device's name
-    int (*open)(struct moe_device *d, int ordinal); // sets d->state and d->info; on failure nothing is left
+    const char *name; // "cuda": what stands before ':' in a device's name
+    // which: what stands after ':', or "". Sets d->state and d->info; on failure nothing is left.
+    int (*open)(struct moe_device *d, const char *which);
     void (*close)(struct moe_device *d);
     int (*alloc)(struct moe_device *d, size_t bytes, void **ptr);
     int (*free)(struct moe_device *d, void *ptr);
     int (*copy)(struct moe_device *d, void *to, const void *from, size_t bytes, enum copy_direction way);
+    // byte FILL_POISON: 0xff, and a driver that watches memory counts the bytes as unwritten.
     int (*fill)(struct moe_device *d, void *ptr, int byte, size_t bytes, void *stream);
     int (*load)(struct moe_device *d, const struct image_desc *image, void **module); // checks the architecture too
     int (*unload)(struct moe_device *d, void *module);
@@ -35,8 +38,12 @@ struct driver {
     int (*elapsed)(struct moe_device *d, void *from, void *to, float *ms);
     int (*capture)(struct moe_device *d, void *stream, void **graph); // graph NULL: begin; else: end
     int (*replay)(struct moe_device *d, void *graph, void *stream);
+    const char *(*finding)(struct moe_device *d, int i); // NULL: a driver that finds nothing; i -1: forgets all
 };
-extern const struct driver cuda_driver;
+extern const struct driver cuda_driver, sim_driver;
+
+// "3" -> 3, "" -> 0; anything else: -1.
+int device_ordinal(const char *which);
 
 // Keeps the text for moe_error() and returns status.
 int device_fail(struct moe_device *d, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

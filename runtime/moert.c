@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct driver *const drivers[] = { &cuda_driver };
+static const struct driver *const drivers[] = { &cuda_driver, &sim_driver };
 enum { NDRIVERS = sizeof drivers / sizeof drivers[0] };
 
 struct moe_kernel {
@@ -67,40 +67,42 @@ static int say(char *why, size_t size, int status, const char *fmt, ...)
     return status;
 }
 
-// "cuda:1" -> driver, 1. The number may be left out.
-static const struct driver *parse_device(const char *name, int *ordinal)
+int device_ordinal(const char *which)
+{
+    size_t len = strspn(which, "0123456789");
+    if (len > 4 || which[len])
+        return -1;
+    return (int)strtol(which, NULL, 10);
+}
+
+// "cuda:1" -> driver, "1". What follows the name may be left out.
+static const struct driver *parse_device(const char *name, const char **which)
 {
     size_t n = strcspn(name, ":");
-    *ordinal = 0;
-    if (name[n] == ':') {
-        const char *digits = name + n + 1;
-        size_t len = strspn(digits, "0123456789");
-        if (len < 1 || len > 4 || digits[len])
-            return NULL;
-        *ordinal = (int)strtol(digits, NULL, 10);
-    }
+    *which = name[n] ? name + n + 1 : "";
     for (int i = 0; i < NDRIVERS; i++)
-        if (strlen(drivers[i]->name) == n && !strncmp(drivers[i]->name, name, n))
+        if (strlen(drivers[i]->name) == n && !strncmp(drivers[i]->name, name, n) && (!name[n] || **which))
             return drivers[i];
     return NULL;
 }
 
 int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size)
 {
-    int ordinal;
+    const char *which;
     if (!out)
         return say(why, why_size, MOE_ERR_ARGUMENT, "moe_open: no place for the device");
     *out = NULL;
-    const struct driver *driver = device ? parse_device(device, &ordinal) : NULL;
+    const struct driver *driver = device ? parse_device(device, &which) : NULL;
     if (!driver)
-        return say(why, why_size, MOE_ERR_ARGUMENT, "device '%.60s': expected cuda:N", device ? device : "(null)");
+        return say(why, why_size, MOE_ERR_ARGUMENT, "device '%.60s': expected cuda:N or sim:ARCH",
+                   device ? device : "(null)");
     struct moe_device *d = calloc(1, sizeof *d);
     if (!d || pthread_mutex_init(&d->lock, NULL)) {
         free(d);
         return say(why, why_size, MOE_ERR_MEMORY, "out of memory");
     }
     d->driver = driver;
-    int status = driver->open(d, ordinal);
+    int status = driver->open(d, which);
     if (status) {
         say(why, why_size, status, "%s", d->error_text);
         pthread_mutex_destroy(&d->lock);
@@ -157,6 +159,22 @@ int moe_download(struct moe_device *d, void *to, const void *from, size_t bytes)
 int moe_fill(struct moe_device *d, void *ptr, int byte, size_t bytes, void *stream)
 {
     return bytes ? d->driver->fill(d, ptr, byte, bytes, stream) : MOE_OK;
+}
+
+int moe_poison(struct moe_device *d, void *ptr, size_t bytes, void *stream)
+{
+    return bytes ? d->driver->fill(d, ptr, FILL_POISON, bytes, stream) : MOE_OK;
+}
+
+const char *moe_finding(struct moe_device *d, int i)
+{
+    return d->driver->finding && i >= 0 ? d->driver->finding(d, i) : NULL;
+}
+
+void moe_findings_clear(struct moe_device *d)
+{
+    if (d->driver->finding)
+        d->driver->finding(d, -1);
 }
 
 // ---- images -----------------------------------------------------------------------------------------------------

@@ -53,7 +53,8 @@ struct moe_image;
 struct moe_kernel;
 
 // ---- device
-// device: "cuda:N"; "cuda" is "cuda:0". why (may be NULL): the reason of a failure, one line.
+// device: "cuda:N"; "cuda" is "cuda:0". "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by
+// libmoesim.so (sim/moesim.h), which finds faults; the images it loads must carry LLVM bitcode. why (may be NULL): the reason of a failure, one line.
 MOE_API int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size);
 // Everything made on the device must be freed before; NULL is allowed.
 MOE_API void moe_close(struct moe_device *d);
@@ -81,6 +82,17 @@ MOE_API int moe_upload(struct moe_device *d, void *to, const void *from, size_t 
 MOE_API int moe_download(struct moe_device *d, void *to, const void *from, size_t bytes);
 // Sets bytes, in the stream's order.
 MOE_API int moe_fill(struct moe_device *d, void *ptr, int byte, size_t bytes, void *stream);
+
+// As moe_fill() with 0xff, which is a NaN in every float format; a simulated device also counts the bytes as unwritten, so
+// that a kernel's read of them is a finding.
+MOE_API int moe_poison(struct moe_device *d, void *ptr, size_t bytes, void *stream);
+
+// ---- findings
+// What a simulated device has found wrong with the kernels it ran, one line each, in order: races, reads of unwritten
+// memory, accesses out of bounds, deadlocks. NULL past the last; NULL always on hardware. Valid until cleared or closed. moe_sync()
+// fails once with MOE_ERR_DEVICE after each launch that found something new.
+MOE_API const char *moe_finding(struct moe_device *d, int i);
+MOE_API void moe_findings_clear(struct moe_device *d);
 
 // ---- images
 // Checks, copies and loads. Code for another architecture is refused with both sides named; PTX is compiled by the

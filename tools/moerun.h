@@ -88,6 +88,7 @@ void device_close(struct device *d);
 bool device_upload(struct device *d, void *to, const void *from, size_t n);
 bool device_download(struct device *d, void *to, const void *from, size_t n);
 bool device_fill(struct device *d, void *p, int byte, size_t n);
+bool device_poison(struct device *d, void *p, size_t n); // 0xff; the simulator: unwritten
 bool device_sync(struct device *d);
 // The kernel with exactly this tile of `rows` (0: any); NULL: none.
 const struct image_kernel *device_kernel(struct device *d, const struct options *o, const char *name, int rows);
@@ -115,6 +116,7 @@ struct bound { // what the compiler is told: the model's dims and element type (
     int64_t value;
 };
 int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 8]);
+bool simulated(const struct options *o); // the device is sim:...
 bool parse_options(int argc, char **argv, struct options *o);
 void print_usage(FILE *f);
 

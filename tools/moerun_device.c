@@ -32,7 +32,9 @@ bool device_open(struct device *d, const struct options *o)
         snprintf(d->info.arch, sizeof d->info.arch, "%s", o->arch ? o->arch : "none");
         return true;
     }
-    int status = moe_open(o->device, &d->gpu, why, sizeof why);
+    char name[512];
+    snprintf(name, sizeof name, simulated(o) ? "%s,seed=%llu" : "%s", o->device, (unsigned long long)o->seed);
+    int status = moe_open(name, &d->gpu, why, sizeof why);
     if (status)
         return report(status == MOE_ERR_ARGUMENT ? EXIT_USAGE : EXIT_MISSING,
                       "%s (--device=eval runs on the host, without a GPU)", why);
@@ -105,8 +107,28 @@ bool device_fill(struct device *d, void *p, int byte, size_t n)
     return true;
 }
 
+bool device_poison(struct device *d, void *p, size_t n)
+{
+    if (d->gpu)
+        return !device_fails(d, moe_poison(d->gpu, p, n, d->stream), "poison");
+    return device_fill(d, p, 0xff, n);
+}
+
+// Prints what the simulator has found, and forgets it. true: nothing.
+static bool nothing_found(struct device *d)
+{
+    const char *text;
+    int n = 0;
+    for (; (text = moe_finding(d->gpu, n)); n++)
+        fprintf(stderr, "%s\n", text);
+    moe_findings_clear(d->gpu);
+    return n == 0 || report(EXIT_BREACH, "the simulator has found %d fault%s", n, n > 1 ? "s" : "");
+}
+
 bool device_sync(struct device *d)
 {
+    if (d->gpu && moe_finding(d->gpu, 0))
+        return nothing_found(d);
     return !d->gpu || !device_fails(d, moe_sync(d->gpu, NULL), "running the kernels");
 }
 

@@ -43,7 +43,8 @@ bool jit_compile(const struct options *o, const char *arch, const struct model *
                               .bindings = b,
                               .kernel = o->kernel,
                               .ptxas = o->ptxas,
-                              .ptx_only = o->ptx };
+                              .ptx_only = o->ptx || simulated(o),
+                              .bitcode = simulated(o) };
     c.nbindings = option_bindings(o, m, from);
     for (int i = 0; i < c.nbindings; i++)
         b[i] = (struct moec_binding){ from[i].name, from[i].value, from[i].type };

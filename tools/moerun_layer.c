@@ -260,7 +260,7 @@ void layer_tokens_free(struct layer *l)
 bool layer_poison(struct layer *l)
 {
     for (int i = B_IDS; i < BUFFERS; i++)
-        if (!device_fill(l->d, l->b[i].ptr, 0xff, l->b[i].bytes))
+        if (!device_poison(l->d, l->b[i].ptr, l->b[i].bytes))
             return false;
     return true;
 }

@@ -13,7 +13,8 @@ void print_usage(FILE *f)
           "  bench   times by graph replay, checked after           check   any kernel against the compiler's eval\n"
           "  info    the device, or what --image holds\n"
           "where\n"
-          "  --device=cuda:N|eval     eval: on the host, without a GPU (default cuda:0)\n"
+          "  --device=cuda:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, with every fault named;\n"
+          "                           eval: the tile IR on the host (default cuda:0)\n"
           "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
           "renormalised\n"
           "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
@@ -330,6 +331,11 @@ bool parse_options(int argc, char **argv, struct options *o)
     }
     defaults(o);
     return true;
+}
+
+bool simulated(const struct options *o)
+{
+    return !strncmp(o->device, "sim:", 4);
 }
 
 int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 8])

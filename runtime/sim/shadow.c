@@ -1,0 +1,248 @@
+// Who touched each byte, and what comes before what.
+//
+// Every warp has a clock. An access is kept as (warp, clock); it comes before an access of another warp when that warp has
+// `seen` the clock: a barrier, or whatever else orders memory, hands clocks on (clock_join). Two accesses to a byte, one of them a
+// write, with neither before the other, are a race. Lanes of one warp count as ordered only across a release (clock_release): the
+// vendors promise no more. Of shared memory every byte keeps its last write and the last read by each warp; of tensors
+// that a kernel writes, the last write and the last two readers; of other tensors only whether a byte was ever written.
+#include "sim.h"
+
+// An entry of shared shadow: clock 28 | thread 11 | site 23 | atomic | in flight.
+enum { IN_FLIGHT = 1, ATOMIC = 2, SITE_SHIFT = 2, THREAD_SHIFT = 25, CLOCK_SHIFT = 36, AGENT_THREAD = 1024 };
+
+static uint64_t entry(const struct lane *l, const struct site *s, unsigned flags)
+{
+    return (uint64_t)l->warp->clock << CLOCK_SHIFT | (uint64_t)l->thread << THREAD_SHIFT |
+           (uint64_t)(s->id & 0x7fffff) << SITE_SHIFT | flags;
+}
+
+static uint32_t clock_of(uint64_t e)
+{
+    return (uint32_t)(e >> CLOCK_SHIFT);
+}
+static int thread_of(uint64_t e)
+{
+    return (int)(e >> THREAD_SHIFT & 0x7ff);
+}
+
+static bool before(const struct warp *w, uint32_t clock, int thread, int me)
+{
+    int lanes = w->block->launch->machine->lanes;
+    if (thread == me)
+        return true;
+    int other = thread >= AGENT_THREAD ? AGENT : thread / lanes;
+    return other == w->index ? clock < w->clock : clock <= w->seen[other];
+}
+
+void clock_release(struct warp *w)
+{
+    w->fenced = w->clock++;
+}
+
+void clock_join(uint32_t *to, const uint32_t *from)
+{
+    for (int i = 0; i < CLOCKS; i++)
+        to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
+static const struct site *site_of(const struct lane *l, uint64_t id)
+{
+    const struct moesim_module *m = l->warp->block->launch->kernel->module;
+    return id && id <= (uint64_t)m->nsites ? m->sites[id - 1] : NULL;
+}
+
+static const char *past(const struct site *s)
+{
+    return !s ? "touched" : s->access & ACCESS_ATOMIC ? "updated" : s->access & ACCESS_WRITE ? "written" : "read";
+}
+
+// ---- shared memory -----------------------------------------------------------------------------------------------
+
+static void shared_race(struct lane *l, struct site *s, uint32_t at, uint64_t e, const char *did)
+{
+    const struct site *o = site_of(l, e >> SITE_SHIFT & 0x7fffff);
+    int lanes = l->warp->block->launch->machine->lanes, t = thread_of(e);
+    char place[64];
+    if (!o)
+        return;
+    if (e & IN_FLIGHT)
+        finding(l, s, F_ASYNC, o->id,
+                "shared byte 0x%x is touched by this %s while the %s of thread %d (warp %d, lane %d), %s, "
+                "may still be in flight",
+                at, s->what, o->what, t, t / lanes, t % lanes, site_place(o, place));
+    else
+        finding(l, s, F_RACE, o->id,
+                "shared byte 0x%x was %s by thread %d (warp %d, lane %d), %s, and nothing orders that before "
+                "this %s",
+                at, did, t, t / lanes, t % lanes, site_place(o, place), s->what);
+}
+
+static uint64_t *writes(const struct lane *l)
+{
+    return l->warp->block->worker->shadow;
+}
+static uint64_t *reads(const struct lane *l, int warp)
+{
+    const struct worker *w = l->warp->block->worker;
+    return w->shadow + (size_t)w->shared_cap * (size_t)(1 + warp);
+}
+
+// The last writes of these bytes against an access now. false: something was found.
+static bool check_writes(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
+{
+    const struct block *b = l->warp->block;
+    const uint64_t *w = writes(l);
+    uint64_t last = 0;
+    for (uint32_t i = at; i < at + (uint32_t)bytes; i++) {
+        uint64_t e = w[i];
+        if (i > at && e == last)
+            continue;
+        last = e;
+        bool fresh = clock_of(e) < b->clock0;
+        if (fresh && access & ACCESS_READ) {
+            finding(l, s, F_UNWRITTEN, 0, "%s of shared byte 0x%x, which nothing in this block has written", s->what,
+                    i);
+            return false;
+        }
+        if (fresh || (e & ATOMIC && access & ACCESS_ATOMIC))
+            continue;
+        if (e & IN_FLIGHT || !before(l->warp, clock_of(e), thread_of(e), l->thread)) {
+            shared_race(l, s, i, e, "written");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool check_reads(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
+{
+    const struct block *b = l->warp->block;
+    for (int w = 0; w < b->nwarps; w++) {
+        const uint64_t *r = reads(l, w) + at;
+        uint64_t most = 0;
+        for (int i = 0; i < bytes; i++)
+            most = r[i] > most ? r[i] : most;
+        if (clock_of(most) < b->clock0 || (w != l->warp->index && clock_of(most) <= l->warp->seen[w]))
+            continue;
+        for (int i = 0; i < bytes; i++) {
+            uint64_t e = r[i];
+            if (clock_of(e) < b->clock0 || before(l->warp, clock_of(e), thread_of(e), l->thread) ||
+                (e & ATOMIC && access & ACCESS_ATOMIC))
+                continue;
+            shared_race(l, s, at + (uint32_t)i, e, "read");
+            return false;
+        }
+    }
+    return true;
+}
+
+void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
+{
+    bool ok = check_writes(l, s, at, bytes, access);
+    uint64_t e = entry(l, s, access & ACCESS_ATOMIC ? ATOMIC : 0);
+    if (access & ACCESS_READ) {
+        uint64_t *r = reads(l, l->warp->index) + at;
+        for (int i = 0; i < bytes; i++)
+            r[i] = e;
+    }
+    if (access & ACCESS_WRITE) {
+        uint64_t *w = writes(l) + at;
+        if (ok)
+            check_reads(l, s, at, bytes, access);
+        for (int i = 0; i < bytes; i++)
+            w[i] = e;
+    }
+}
+
+void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes)
+{
+    uint64_t *w = writes(l) + at, e = entry(l, s, IN_FLIGHT);
+    if (check_writes(l, s, at, bytes, ACCESS_WRITE))
+        check_reads(l, s, at, bytes, ACCESS_WRITE);
+    for (int i = 0; i < bytes; i++)
+        w[i] = e;
+}
+
+void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes, bool agent)
+{
+    uint64_t *w = writes(l) + at, e = entry(l, s, 0);
+    if (agent)
+        e = (uint64_t)l->warp->block->agent_clock << CLOCK_SHIFT | (uint64_t)AGENT_THREAD << THREAD_SHIFT |
+            (e & ((1ull << THREAD_SHIFT) - 1));
+    for (int i = 0; i < bytes; i++)
+        w[i] = e;
+}
+
+// ---- tensors -----------------------------------------------------------------------------------------------------
+
+// when: serial of the block << 32 | clock. who: site << 12 | atomic << 11 | thread.
+static bool global_before(const struct lane *l, uint64_t when, uint64_t who, int access)
+{
+    const struct block *b = l->warp->block;
+    uint32_t serial = (uint32_t)(when >> 32);
+    if (!when || serial < b->launch->serial0 || (who >> 11 & 1 && access & ACCESS_ATOMIC))
+        return true;
+    return serial == b->serial && before(l->warp, (uint32_t)when, (int)(who & 0x7ff), l->thread);
+}
+
+static void global_race(struct lane *l, struct site *s, const struct tensor *t, size_t at, uint64_t when, uint64_t who)
+{
+    const struct block *b = l->warp->block;
+    const struct site *o = site_of(l, who >> 12);
+    int lanes = b->launch->machine->lanes, thread = (int)(who & 0x7ff);
+    char place[64];
+    finding(l, s, F_RACE, who >> 12,
+            "byte %zu of '%s' was %s by block %u, thread %d (warp %d, lane %d), %s, and nothing orders that "
+            "before this %s",
+            at, t->name, past(o), (uint32_t)(when >> 32) - b->launch->serial0, thread, thread / lanes, thread % lanes,
+            o ? site_place(o, place) : "?", s->what);
+}
+
+static bool global_check(struct lane *l, struct site *s, const struct tensor *t, size_t at, int bytes, int access)
+{
+    const struct gbyte *g = t->region->shadow + (t->p - t->region->p) + at;
+    for (int i = 0; i < bytes; i++, g++) {
+        if (!global_before(l, g->w_when, g->w_who, access)) {
+            global_race(l, s, t, at + (size_t)i, g->w_when, g->w_who);
+            return false;
+        }
+        if (!(access & ACCESS_WRITE))
+            continue;
+        for (int k = 0; k < 2; k++)
+            if (!global_before(l, g->r_when[k], g->r_who[k], access)) {
+                global_race(l, s, t, at + (size_t)i, g->r_when[k], g->r_who[k]);
+                return false;
+            }
+    }
+    return true;
+}
+
+static void global_enter(const struct lane *l, const struct site *s, struct gbyte *g, int bytes, int access)
+{
+    uint64_t when = (uint64_t)l->warp->block->serial << 32 | l->warp->clock;
+    uint64_t who = (uint64_t)s->id << 12 | (access & ACCESS_ATOMIC ? 1u << 11 : 0) | (unsigned)l->thread;
+    for (int i = 0; i < bytes; i++, g++)
+        if (access & ACCESS_WRITE) {
+            *g = (struct gbyte){ .w_when = when, .w_who = who };
+        } else {
+            if (g->r_who[0] != who) {
+                g->r_when[1] = g->r_when[0];
+                g->r_who[1] = g->r_who[0];
+            }
+            g->r_when[0] = when;
+            g->r_who[0] = who;
+        }
+}
+
+void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, int bytes, int access)
+{
+    size_t in = (size_t)(t->p - t->region->p) + at;
+    if (access & ACCESS_READ && !region_written(t->region, in, (size_t)bytes))
+        finding(l, s, F_UNWRITTEN, 0, "%s of byte %zu of '%s', which nobody has written", s->what, at, t->name);
+    if (t->tracked) {
+        global_check(l, s, t, at, bytes, access);
+        global_enter(l, s, t->region->shadow + in, bytes, access);
+    }
+    if (access & ACCESS_WRITE)
+        region_mark(t->region, in, (size_t)bytes, true);
+}

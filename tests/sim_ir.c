@@ -1,0 +1,111 @@
+// See sim_ir.h.
+#include "sim_ir.h"
+
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "llvm-c/BitWriter.h"
+#include "llvm-c/Core.h"
+#include "llvm-c/IRReader.h"
+
+struct sim sim_open(const char *spec)
+{
+    char path[4096];
+    struct sim s = { .api = NULL };
+    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    assert_true(n > 0);
+    path[n] = 0;
+    for (int i = 0; i < 2; i++)
+        *strrchr(path, '/') = 0;
+    strcat(path, "/libmoesim.so");
+    void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        fail_msg("%s", dlerror());
+    const struct moesim_api *(*get)(int) = (const struct moesim_api *(*)(int))(uintptr_t)dlsym(library, "moesim_api");
+    assert_non_null(get);
+    s.api = get(MOESIM_VERSION);
+    assert_non_null(s.api);
+    s.d = s.api->open(spec, &s.limits, s.why);
+    if (!s.d)
+        fail_msg("%s", s.why);
+    return s;
+}
+
+void sim_close(struct sim *s)
+{
+    s->api->unload(s->m);
+    s->api->close(s->d);
+}
+
+bool sim_load(struct sim *s, const char *ir)
+{
+    LLVMContextRef lc = LLVMContextCreate();
+    LLVMModuleRef m = NULL;
+    char *err = NULL;
+    LLVMMemoryBufferRef text = LLVMCreateMemoryBufferWithMemoryRangeCopy(ir, strlen(ir), "test.ll");
+    if (LLVMParseIRInContext(lc, text, &m, &err))
+        fail_msg("%s", err);
+    if (!*LLVMGetTarget(m))
+        LLVMSetTarget(m, s->limits.lanes == 32 ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
+    LLVMMemoryBufferRef bits = LLVMWriteBitcodeToMemoryBuffer(m);
+    s->api->unload(s->m);
+    s->m = s->api->load(s->d, LLVMGetBufferStart(bits), LLVMGetBufferSize(bits), s->why);
+    LLVMDisposeMemoryBuffer(bits);
+    LLVMDisposeModule(m);
+    LLVMContextDispose(lc);
+    return s->m != NULL;
+}
+
+int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,
+            void *const *ptr, const int64_t *n)
+{
+    struct image_param p[16];
+    struct image_kernel k = {
+        .name = name, .variant = "", .symbol = name, .threads = threads, .shared = shared, .params = p
+    };
+    void *args[16];
+    int32_t scalar[16];
+    static const char *const names[] = { "p0", "p1", "p2", "p3", "p4", "p5", "p6", "p7" };
+    for (; kinds[k.nparams]; k.nparams++) {
+        int i = k.nparams;
+        char c = kinds[i];
+        p[i] = (struct image_param){ .name = names[i],
+                                     .kind = c == 'i'   ? IMAGE_IN
+                                             : c == 'o' ? IMAGE_OUT
+                                             : c == 'b' ? IMAGE_INOUT
+                                                        : IMAGE_SCALAR,
+                                     .elem = IMAGE_I32,
+                                     .rank = c != 's',
+                                     .align = 4,
+                                     .shape = { { -1, n[i] } } };
+        scalar[i] = (int32_t)n[i];
+        args[i] = c == 's' ? (void *)&scalar[i] : (void *)(uintptr_t)&ptr[i];
+    }
+    struct moesim_kernel *f = s->api->kernel(s->m, &k, s->why);
+    if (!f)
+        fail_msg("%s", s->why);
+    int status = s->api->launch(f, blocks, args, s->why);
+    if (status < 0)
+        print_error("%s\n", s->why);
+    return status;
+}
+
+const char *sim_findings(struct sim *s)
+{
+    static char text[16384];
+    const char *line;
+    text[0] = 0;
+    for (int i = 0; (line = s->api->finding(s->d, i)); i++) {
+        strncat(text, line, sizeof text - strlen(text) - 2);
+        strcat(text, "\n");
+    }
+    return text;
+}

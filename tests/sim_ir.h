@@ -1,0 +1,24 @@
+// Kernels as LLVM IR text on the simulator, for tests. libmoesim.so is opened beside the test's folder.
+#ifndef SIM_IR_H
+#define SIM_IR_H
+#include "../runtime/sim/moesim.h"
+
+struct sim {
+    const struct moesim_api *api;
+    struct moesim_device *d;
+    struct moesim_limits limits;
+    struct moesim_module *m;
+    char why[MOESIM_WHY];
+};
+// spec: "sm_90a,seed=3". Fails the test if it cannot be opened.
+struct sim sim_open(const char *spec);
+void sim_close(struct sim *s);
+// The text (a whole module, datalayout and triple may be left out) as a module of s. false: s->why.
+bool sim_load(struct sim *s, const char *ir);
+// Runs kernel `name`: its parameters are tensors of i32 (or of what elem[i] says) with n[i] elements; kinds: one letter each: i(n),
+// o(ut), b(oth), s(calar i32: n[i] is its value). ptr[i]: device memory. Returns what launch returns.
+int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,
+            void *const *ptr, const int64_t *n);
+// The findings as one text; "" if none. Valid until the next call.
+const char *sim_findings(struct sim *s);
+#endif

@@ -16,6 +16,7 @@
 #include "llvm-c/Analysis.h"
 #include "llvm-c/BitWriter.h"
 #include "llvm-c/Core.h"
+#include "llvm-c/DebugInfo.h"
 #include "llvm-c/ErrorHandling.h"
 #include "llvm-c/Support.h"
 #include "llvm-c/Target.h"
@@ -236,6 +237,8 @@ static bool through_llvm(struct ctx *c, struct mb *mb, const struct arch *a, con
         return true;
     if (o->bitcode)
         keep_bitcode(c, m, r);
+    if (o->bitcode && !o->lines)
+        LLVMStripModuleDebugInfo(m);
     t = now_ms();
     bool ok = generate(c, o, r, m, tm);
     spent(o, ST_ASM, &t);
@@ -288,6 +291,7 @@ bool lower(struct ctx *c, struct mb *mb, const struct arch *a, const struct lowe
     memset(r, 0, sizeof *r);
     r->low.c = c;
     r->low.arch = a;
+    r->low.lineinfo = o->lines;
     start_llvm(a->target);
     double t = now_ms();
     if (!to_llvm_dialect(mb))

@@ -41,6 +41,9 @@ struct mb {
     MlirContext ctx;
     MlirModule module;
     MlirLocation loc;
+    int line;
+    bool lines;
+    MlirAttribute di_file, di_unit;
     MlirBlock cur, entry;
     struct mb_types t;
     struct memo types[TABLE], attrs[TABLE];
@@ -184,6 +187,7 @@ void mb_free(struct mb *m)
 
 void mb_loc(struct mb *m, struct loc at)
 {
+    m->line = at.line;
     if (at.line > 0)
         m->loc = mlirLocationFileLineColGet(m->ctx, str(m->c->file), (unsigned)at.line, (unsigned)at.col);
 }
@@ -739,12 +743,42 @@ void mb_if_end(struct mb *m, struct mb_if *s, const val *y)
     s->results = results(m, s->op, s->n);
 }
 
+// ---- source lines ------------------------------------------------------------------------------------------------
+
+void mb_lines(struct mb *m, bool text)
+{
+    MlirAttribute none = mlirStringAttrGet(m->ctx, str(""));
+    m->di_file = mlirLLVMDIFileAttrGet(m->ctx, mlirStringAttrGet(m->ctx, str(m->c->file)), none);
+    // 0x1d: DW_LANG_C11, the nearest that DWARF has
+    m->di_unit = mlirLLVMDICompileUnitAttrGet(m->ctx, mlirDisctinctAttrCreate(mlirUnitAttrGet(m->ctx)), 0x1d,
+                                              m->di_file, mlirStringAttrGet(m->ctx, str("moec")), true,
+                                              text ? MlirLLVMDIEmissionKindDebugDirectivesOnly
+                                                   : MlirLLVMDIEmissionKindLineTablesOnly,
+                                              MlirLLVMDINameTableKindNone, none);
+    m->lines = true;
+}
+
+// The place of a function: MLIR hands on the lines of the ops in it only under a subprogram.
+static MlirLocation function_place(struct mb *m, const char *name)
+{
+    enum { DEFINITION = 8, OPTIMIZED = 16 }; // llvm::DISubprogram::SPFlagDefinition, SPFlagOptimized
+    if (!m->lines)
+        return m->loc;
+    MlirAttribute n = mlirStringAttrGet(m->ctx, str(name)), null = mlirAttributeGetNull();
+    MlirAttribute type = mlirLLVMDISubroutineTypeAttrGet(m->ctx, 0, 0, NULL);
+    unsigned line = m->line > 0 ? (unsigned)m->line : 1;
+    MlirAttribute sub = mlirLLVMDISubprogramAttrGet(
+        m->ctx, null, false, mlirDisctinctAttrCreate(mlirUnitAttrGet(m->ctx)), m->di_unit, m->di_file, n, n, m->di_file,
+        line, line, DEFINITION | OPTIMIZED, type, 0, NULL, 0, NULL);
+    return mlirLocationFusedGet(m->ctx, 1, &m->loc, sub);
+}
+
 // ---- module level ------------------------------------------------------------------------------------------------
 
 void mb_func_begin(struct mb *m, const char *name, int n, const mty *params, const char *arg_attrs, const char *attrs,
                    val *args)
 {
-    MlirOperationState st = mlirOperationStateGet(str("llvm.func"), m->loc);
+    MlirOperationState st = mlirOperationStateGet(str("llvm.func"), function_place(m, name));
     MlirRegion r = mlirRegionCreate();
     MlirType *t = arena_alloc(m->c->arena, sizeof *t * (size_t)(n + 1));
     MlirLocation *l = arena_alloc(m->c->arena, sizeof *l * (size_t)(n + 1));

@@ -24,6 +24,9 @@ struct mb; // a context, a module, the place where ops go
 struct mb *mb_new(struct ctx *c);
 void mb_free(struct mb *m);
 void mb_loc(struct mb *m, struct loc at); // source place of the ops made from now on
+// Functions made from now on carry their source lines into LLVM IR. text: the code will be text (PTX), whose assembler makes
+// the tables itself; else tables for the object file.
+void mb_lines(struct mb *m, bool text);
 
 // types
 struct mb_types {

@@ -245,6 +245,8 @@ static bool do_emit(struct run *r)
     r->mb = mb_new(r->c);
     if (!r->mb)
         return error(r->c, nowhere, "internal: MLIR could not be started");
+    if (r->o.bitcode || r->o.lineinfo)
+        mb_lines(r->mb, r->c->arch->target->text_code != CODE_NONE);
     for (int i = 0; i < r->variants.n; i++)
         if (!emit_kernel(r->c, r->mb, r->variants.v[i], r->symbols.v[i]))
             return false;
@@ -260,6 +262,7 @@ static bool do_lower(struct run *r)
                             .user = r,
                             .stop = r->stop,
                             .bitcode = r->o.bitcode,
+                            .lines = r->o.lineinfo,
                             .object = binary && t->text_code == CODE_NONE,
                             .times = r->r->times };
     o.assembly = t->text_code != CODE_NONE || r->o.emit == MOEC_ASM || r->o.dump != NULL;

@@ -66,6 +66,7 @@ struct moec_options {
     void *user;
     void *(*alloc)(void *user, void *old, size_t size); // size 0 frees; NULL: malloc. For tests
     void *alloc_user;
+    bool lineinfo; // source lines in the code, for profilers and debuggers
 };
 struct moec_diagnostic {
     int severity;     // 0 error, 1 warning, 2 note

@@ -12,6 +12,7 @@ struct lower_opts {
     void *user;
     enum stage stop; // nothing after it: ST_MLIRLLVM .. ST_ASM, or later
     bool bitcode;    // keep the optimised module as bitcode
+    bool lines;      // the code keeps source lines; bitcode does in any case
     bool object;     // emit an object (else assembly text only)
     bool assembly;
     double *times; // [ST_COUNT] milliseconds, added to; optional

@@ -100,6 +100,7 @@ struct lowered { // lower.c -> finish
     struct text *asm_text; // PTX or AMDGPU assembly
     const char *obj;       // AMDGPU: relocatable object bytes; NULL elsewhere
     size_t obj_len;
+    bool lineinfo;         // the code carries source lines
     struct code_use *uses; // out (finish): one a kernel, arena; may be empty
     int nuses;
 };

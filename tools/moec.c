@@ -23,6 +23,7 @@ static const char help[] =
     "  --kernel=K[.VARIANT] only this kernel; --list-kernels\n"
     "  --ptx-only           image for NVIDIA with PTX instead of a cubin: the driver compiles it at load\n"
     "  --bitcode            image with LLVM bitcode, for simulation\n"
+    "  --lineinfo           source lines in the code, for profilers\n"
     "  --ptxas=P, --lld=P   the assembler (NVIDIA), the linker (AMD); else $MOE_PTXAS, $MOE_LLD, PATH, the usual "
     "places\n"
     "\n"
@@ -348,6 +349,7 @@ static int option(struct cli *c, const char *a)
         bool *to;
     } flags[] = { { "--time", &c->time },           { "--time=kernels", &c->time_kernels },
                   { "--report", &c->report },       { "--bitcode", &c->o.bitcode },
+                  { "--lineinfo", &c->o.lineinfo },
                   { "--ptx-only", &c->o.ptx_only }, { "--list-kernels", &c->list_kernels },
                   { "--verify=0", &c->o.no_verify } };
     const char *v;

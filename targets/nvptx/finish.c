@@ -192,7 +192,7 @@ static void run(struct lowered *l, const char *program, int seconds, const char 
 {
     char arch[32];
     snprintf(arch, sizeof arch, "-arch=%s", l->arch->cpu);
-    const char *argv[] = { program, arch, "-O3", "-v", "-o", cubin, ptx, NULL };
+    const char *argv[] = { program, arch, "-O3", "-v", "-o", cubin, ptx, l->lineinfo ? "-lineinfo" : NULL, NULL };
     o->end = tool_run(l->c->arena, argv, seconds, &o->said, &o->status);
     o->whole = tool_read(l->c->arena, cubin, code, len) && complete_elf(*code, *len);
 }

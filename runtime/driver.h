@@ -39,6 +39,7 @@ struct driver {
     int (*capture)(struct moe_device *d, void *stream, void **graph); // graph NULL: begin; else: end
     int (*replay)(struct moe_device *d, void *graph, void *stream);
     const char *(*finding)(struct moe_device *d, int i); // NULL: a driver that finds nothing; i -1: forgets all
+    void (*origin)(struct moe_device *d, const void *p, char *text, size_t size); // likewise
 };
 extern const struct driver cuda_driver, sim_driver;
 

@@ -171,6 +171,15 @@ const char *moe_finding(struct moe_device *d, int i)
     return d->driver->finding && i >= 0 ? d->driver->finding(d, i) : NULL;
 }
 
+const char *moe_origin(struct moe_device *d, const void *p, char *text, size_t size)
+{
+    if (size)
+        text[0] = 0;
+    if (size && d->driver->origin)
+        d->driver->origin(d, p, text, size);
+    return text;
+}
+
 void moe_findings_clear(struct moe_device *d)
 {
     if (d->driver->finding)

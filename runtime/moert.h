@@ -93,6 +93,9 @@ MOE_API int moe_poison(struct moe_device *d, void *ptr, size_t bytes, void *stre
 // fails once with MOE_ERR_DEVICE after each launch that found something new.
 MOE_API const char *moe_finding(struct moe_device *d, int i);
 MOE_API void moe_findings_clear(struct moe_device *d);
+// Who wrote the byte at p last: "moe.dsl:112:5: gate_up_r16: block 3, thread 7". "" if that is not known (on hardware: never).
+// Returns text.
+MOE_API const char *moe_origin(struct moe_device *d, const void *p, char *text, size_t size);
 
 // ---- images
 // Checks, copies and loads. Code for another architecture is refused with both sides named; PTX is compiled by the

@@ -258,6 +258,16 @@ static const char *sim_finding(struct moe_device *d, int i)
     return text;
 }
 
+static void sim_origin(struct moe_device *d, const void *p, char *text, size_t size)
+{
+    struct sim *s = d->state;
+    char all[MOESIM_WHY];
+    pthread_mutex_lock(&s->lock);
+    s->api->origin(s->device, p, all);
+    pthread_mutex_unlock(&s->lock);
+    snprintf(text, size, "%s", all);
+}
+
 // ---- code --------------------------------------------------------------------------------------------------------
 
 static int sim_load(struct moe_device *d, const struct image_desc *image, void **module)
@@ -380,4 +390,5 @@ const struct driver sim_driver = {
     .capture = sim_capture,
     .replay = sim_replay,
     .finding = sim_finding,
+    .origin = sim_origin,
 };

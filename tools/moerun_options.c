@@ -25,7 +25,7 @@ void print_usage(FILE *f)
           "  --kernel=K --variant=V   only this kernel (check), this variant of those with a tile of rows\n"
           "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
           "  --stage=tile|layout --arch=A   what eval runs; layout: scheduled and laid out for A\n"
-          "  --repeats=N              verify: runs that must be equal bit by bit (10); bench: timed replays (20)\n"
+          "  --repeats=N              verify: runs that must be equal bit by bit (10; 2 on sim); bench: timed replays (20)\n"
           "  --budget=SECONDS         for the end-to-end reference: at least 64 tokens, more while it lasts (10)\n"
           "  --columns=N              of each row of h and d that are checked (16)    --limit=X: relative L2 of a row\n"
           "  --x-scale=X              standard deviation of x (1)\n"
@@ -292,7 +292,7 @@ static void defaults(struct options *o)
     if (!o->ntokens)
         o->tokens[o->ntokens++] = run ? 33 : 64;
     if (!o->repeats)
-        o->repeats = bench ? 20 : run ? 1 : 10;
+        o->repeats = bench ? 20 : run ? 1 : simulated(o) ? 2 : 10;
     if (!o->stage && !strcmp(o->command, "check")) // against the stage tile
         o->stage = "layout";
     if (o->limit == 0 && strcmp(o->command, "check"))

@@ -39,6 +39,41 @@ static void print_table(const struct judgement *j)
     }
 }
 
+// The first bad value is told as "h[3, 17] is ..."; where memory keeps it, a simulated device knows who wrote it.
+static void print_origin(const struct session *s, const char *first)
+{
+    static const struct {
+        const char *name;
+        enum buffer b;
+    } names[] = { { "ids", B_IDS },
+                  { "weights", B_WEIGHTS },
+                  { "counts", B_COUNTS },
+                  { "slot_row", B_SLOT_ROW },
+                  { "row_token", B_ROW_TOKEN },
+                  { "tiles", B_TILES },
+                  { "h", B_H },
+                  { "d", B_D },
+                  { "y", B_Y } };
+    const struct model *m = s->l.m;
+    long long i = 0, j = 0;
+    char text[512];
+    size_t n = strcspn(first, "[");
+    if (!s->d->gpu || sscanf(first + n, "[%lld, %lld]", &i, &j) < 1)
+        return;
+    for (size_t k = 0; k < sizeof names / sizeof names[0]; k++) {
+        enum buffer b = names[k].b;
+        if (strlen(names[k].name) != n || strncmp(names[k].name, first, n))
+            continue;
+        long long width = b == B_H                       ? m->ffn
+                          : b == B_D || b == B_Y         ? m->hidden
+                          : b == B_IDS || b == B_WEIGHTS ? m->topk
+                                                         : 1;
+        size_t at = (size_t)(i * width + j) * (b == B_H || b == B_D || b == B_Y ? 2 : 4);
+        if (at < s->l.b[b].bytes && *moe_origin(s->d->gpu, (char *)s->l.b[b].ptr + at, text, sizeof text))
+            printf("    written at %s\n", text);
+    }
+}
+
 static void print_line(const struct session *s, const struct judgement *j)
 {
     const struct layer *l = &s->l;
@@ -52,8 +87,10 @@ static void print_line(const struct session *s, const struct judgement *j)
     if (s->o->verbose || s->run)
         print_table(j);
     for (int i = 0; i < CHECKS; i++)
-        if (j->v[i].bad)
+        if (j->v[i].bad) {
             printf("  %s: %" PRId64 " wrong; %s\n", check_names[i], j->v[i].bad, j->v[i].first);
+            print_origin(s, j->v[i].first);
+        }
     fflush(stdout);
 }
 

@@ -127,6 +127,9 @@ static struct moesim_module *sim_load(struct moesim_device *d, const void *bitco
 static void sim_unload(struct moesim_module *m)
 {
     struct moesim_device *d = m ? m->device : NULL;
+    for (int i = 0; d && i < d->nregions; i++)
+        if (d->regions[i]->writer && d->regions[i]->writer->module == m)
+            d->regions[i]->writer = NULL;
     for (struct moesim_kernel **k = d ? &d->kernels : NULL; k && *k;)
         if ((*k)->module == m) {
             struct moesim_kernel *dead = *k;
@@ -186,6 +189,15 @@ static bool tensors(struct launch *l, void *const *args, char *why)
     return true;
 }
 
+static void note_writer(struct launch *l)
+{
+    for (int i = 0; i < l->ntensors; i++)
+        if (l->tensors[i].tracked && l->tensors[i].region) {
+            l->tensors[i].region->writer = l->kernel;
+            l->tensors[i].region->writer_serial = l->serial0;
+        }
+}
+
 static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *args, char why[MOESIM_WHY])
 {
     struct moesim_device *d = k->module->device;
@@ -211,6 +223,7 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
                        (long long)shared, k->sig->threads, m->arch, (long long)m->shared_max, m->threads_max);
         status = 1;
     } else if (tensors(l, args, why)) {
+        note_writer(l);
         status = blocks ? launch_run(l, why) : 0;
     }
     free(l);
@@ -226,6 +239,21 @@ static void sim_clear(struct moesim_device *d)
 {
     while (d->nfindings)
         free(d->findings[--d->nfindings]);
+}
+
+static void sim_origin(const struct moesim_device *d, const void *p, char text[MOESIM_WHY])
+{
+    struct region *r = region_find(d, p, 1);
+    const struct gbyte *g = r && r->shadow ? r->shadow + ((const uint8_t *)p - r->p) : NULL;
+    text[0] = 0;
+    if (!g || !r->writer || (uint32_t)(g->w_when >> 32) < r->writer_serial)
+        return;
+    const struct moesim_module *m = r->writer->module;
+    uint64_t site = g->w_who >> 12;
+    const struct site *s = site && site <= (uint64_t)m->nsites ? m->sites[site - 1] : NULL;
+    int n = s && s->line ? snprintf(text, MOESIM_WHY, "%.200s:%d:%d: ", m->file, s->line, s->col) : 0;
+    snprintf(text + n, MOESIM_WHY - (size_t)n, "%.100s: block %u, thread %u", r->writer->fn->name,
+             (uint32_t)(g->w_when >> 32) - r->writer_serial, (unsigned)(g->w_who & 0x7ff));
 }
 
 static void sim_stats(const struct moesim_device *d, struct moesim_stats *out)
@@ -250,6 +278,7 @@ const struct moesim_api *moesim_api(int version)
         .launch = sim_launch,
         .finding = sim_finding,
         .clear = sim_clear,
+        .origin = sim_origin,
         .stats = sim_stats,
     };
     return version == MOESIM_VERSION ? &api : NULL;

@@ -144,6 +144,8 @@ struct region { // one allocation
     size_t bytes, mapped;
     uint8_t *written;     // a bit a byte
     struct gbyte *shadow; // mapped on first need
+    const struct moesim_kernel *writer; // of the last launch that could write here
+    uint32_t writer_serial;             // its first block's
 };
 struct tensor { // an argument of the launch that runs
     uint8_t *p;

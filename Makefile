@@ -68,6 +68,8 @@ $(B)/tests/libamdsim.so: tests/ptx_cuda.c tests/amd_sim.c tests/amd_ir.c tests/a
 	@mkdir -p $(@D)
 	$(V)$(CC) $(CFLAGS) $(LLVM_CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $(filter %.c,$^) -L$(LLVM_PREFIX)/lib \
 	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+$(B)/tests/mutate: $(B)/o/tests/mutate.o $(call obj,$(IMAGE))
+	$(V)$(CC) $(SANITIZE) -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM
 $(B)/tests/amd_image: $(B)/o/tests/amd_image.o $(call obj,$(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^
 .SECONDARY:

@@ -30,7 +30,7 @@ void copy_issue(struct lane *l, struct site *s, uint32_t to, const uint8_t *from
         l->copies_cap = cap;
     }
     if (b->launch->shadow)
-        shadow_inflight(l, s, to, bytes);
+        shadow_inflight(l, s, to, bytes, from);
     l->copies[l->ncopies++] = (struct copy){ to, bytes, from_bytes, from, s, -1 };
 }
 

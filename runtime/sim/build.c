@@ -46,11 +46,11 @@ void *module_keep(struct moesim_module *m, size_t bytes)
     return p;
 }
 
-bool module_constant(const struct moesim_module *m, uint64_t address, int bytes)
+bool module_constant(const struct module_fn *fn, uint64_t address, int bytes)
 {
-    for (int i = 0; i < m->nconstants; i++) {
-        uint64_t at = address - (uint64_t)(uintptr_t)m->constants[i].p;
-        if (at < m->constants[i].bytes && (uint64_t)bytes <= m->constants[i].bytes - at)
+    for (int i = 0; i < fn->module->nconstants; i++) {
+        uint64_t at = address - (uint64_t)(uintptr_t)fn->constants[i];
+        if (at < fn->module->constant_bytes[i] && (uint64_t)bytes <= fn->module->constant_bytes[i] - at)
             return true;
     }
     return false;
@@ -60,8 +60,13 @@ void module_free(struct moesim_module *m)
 {
     if (!m)
         return;
-    if (m->jit)
-        LLVMOrcDisposeLLJIT(m->jit);
+    for (int i = 0; i < m->nfns; i++)
+        if (m->fns[i].jit)
+            LLVMOrcDisposeLLJIT(m->fns[i].jit);
+    if (m->host)
+        LLVMDisposeModule(m->host);
+    if (m->context)
+        LLVMOrcDisposeThreadSafeContext(m->context);
     for (int i = 0; i < m->nsites; i++)
         free(m->sites[i]->consts);
     for (int i = 0; i < m->nblocks; i++)
@@ -159,7 +164,12 @@ static bool place_shared(struct build *b, LLVMValueRef g)
 
 static bool place_variables(struct build *b)
 {
-    int constants = 0;
+    int constants = 0, all = 0;
+    for (LLVMValueRef g = LLVMGetFirstGlobal(b->mod); g; g = LLVMGetNextGlobal(g))
+        all++;
+    b->m->constant_bytes = module_keep(b->m, sizeof *b->m->constant_bytes * (size_t)(all + 1));
+    if (!b->m->constant_bytes)
+        return build_refuse(b, "out of memory");
     for (LLVMValueRef g = LLVMGetFirstGlobal(b->mod), next; g; g = next) {
         char name[32];
         next = LLVMGetNextGlobal(g);
@@ -172,6 +182,7 @@ static bool place_variables(struct build *b)
             snprintf(name, sizeof name, "moesim_constant_%d", constants++);
             LLVMSetValueName2(g, name, strlen(name));
             LLVMSetLinkage(g, LLVMExternalLinkage);
+            b->m->constant_bytes[constants - 1] = (size_t)LLVMABISizeOfType(b->layout, LLVMGlobalGetValueType(g));
         } else {
             size_t n;
             return build_refuse(b, "variable '%s' in address space %u is not known to the simulator",
@@ -179,8 +190,12 @@ static bool place_variables(struct build *b)
         }
     }
     b->m->nconstants = constants;
-    b->m->constants = module_keep(b->m, sizeof *b->m->constants * (size_t)(constants + 1));
-    return b->m->constants || build_refuse(b, "out of memory");
+    for (int i = 0; i < b->m->nfns; i++) {
+        b->m->fns[i].constants = module_keep(b->m, sizeof *b->m->fns[i].constants * (size_t)(constants + 1));
+        if (!b->m->fns[i].constants)
+            return build_refuse(b, "out of memory");
+    }
+    return true;
 }
 
 // ---- kernels -----------------------------------------------------------------------------------------------------
@@ -352,49 +367,70 @@ static LLVMTargetMachineRef host_machine(char *why)
     return tm;
 }
 
-static bool look_up(struct build *b)
+static bool look_up(struct module_fn *fn, char *why)
 {
     LLVMOrcExecutorAddress a;
     char name[300];
-    for (int i = 0; i < b->m->nfns; i++) {
-        snprintf(name, sizeof name, "moesim_enter_%s", b->m->fns[i].name);
-        if (jit_error(b->why, LLVMOrcLLJITLookup(b->m->jit, &a, name)))
-            return false;
-        b->m->fns[i].code = (void (*)(void *const *))(uintptr_t)a;
-    }
-    for (int i = 0; i < b->m->nconstants; i++) {
+    struct moesim_module *m = fn->module;
+    for (int i = 0; i < m->nconstants; i++) {
         snprintf(name, sizeof name, "moesim_constant_%d", i);
-        if (jit_error(b->why, LLVMOrcLLJITLookup(b->m->jit, &a, name)))
+        if (jit_error(why, LLVMOrcLLJITLookup(fn->jit, &a, name)))
             return false;
-        b->m->constants[i].p = (const uint8_t *)(uintptr_t)a;
+        fn->constants[i] = (const uint8_t *)(uintptr_t)a;
     }
+    snprintf(name, sizeof name, "moesim_enter_%s", fn->name);
+    if (jit_error(why, LLVMOrcLLJITLookup(fn->jit, &a, name)))
+        return false;
+    fn->code = (void (*)(void *const *))(uintptr_t)a;
     return true;
 }
 
-static bool generate(struct build *b, LLVMTargetMachineRef tm)
+// The converted module with this kernel alone.
+static LLVMModuleRef only(const struct module_fn *fn)
 {
-    LLVMOrcLLJITBuilderRef jb = LLVMOrcCreateLLJITBuilder();
+    char enter[300];
+    size_t n;
+    LLVMModuleRef m = LLVMCloneModule(fn->module->host);
+    snprintf(enter, sizeof enter, "moesim_enter_%s", fn->name);
+    for (int pass = 0; pass < 2; pass++) // first the entries, which call the kernels
+        for (LLVMValueRef f = LLVMGetFirstFunction(m), next; f; f = next) {
+            next = LLVMGetNextFunction(f);
+            const char *name = LLVMGetValueName2(f, &n);
+            bool entry = !strncmp(name, "moesim_enter_", 13);
+            if (!LLVMIsDeclaration(f) && entry == !pass && strcmp(name, enter) && strcmp(name, fn->name))
+                LLVMDeleteFunction(f);
+        }
+    return m;
+}
+
+static bool make_jit(struct module_fn *fn, char *why)
+{
+    LLVMTargetMachineRef tm = host_machine(why);
     LLVMOrcLLJITRef jit = NULL;
-    int i = 0;
-    for (LLVMValueRef g = LLVMGetFirstGlobal(b->mod); g; g = LLVMGetNextGlobal(g))
-        b->m->constants[i++].bytes = (size_t)LLVMABISizeOfType(b->layout, LLVMGlobalGetValueType(g));
+    if (!tm)
+        return false;
+    LLVMOrcLLJITBuilderRef jb = LLVMOrcCreateLLJITBuilder();
     LLVMOrcLLJITBuilderSetJITTargetMachineBuilder(
         jb, LLVMOrcJITTargetMachineBuilderCreateFromTargetMachine(tm)); // takes both
-    if (jit_error(b->why, LLVMOrcCreateLLJIT(&jit, jb)))
+    if (jit_error(why, LLVMOrcCreateLLJIT(&jit, jb)))
         return false;
-    b->m->jit = jit;
-    LLVMSetTarget(b->mod, LLVMOrcLLJITGetTripleString(jit));
-    LLVMSetDataLayout(b->mod, LLVMOrcLLJITGetDataLayoutStr(jit));
-    LLVMOrcThreadSafeContextRef tc = LLVMOrcCreateNewThreadSafeContextFromLLVMContext(b->lc);
-    LLVMOrcThreadSafeModuleRef tsm = LLVMOrcCreateNewThreadSafeModule(b->mod, tc);
-    LLVMOrcDisposeThreadSafeContext(tc);
-    b->lc = NULL; // the JIT's now
-    b->mod = NULL;
-    if (jit_error(b->why, add_symbols(jit)))
-        return false;
-    if (jit_error(b->why, LLVMOrcLLJITAddLLVMIRModule(jit, LLVMOrcLLJITGetMainJITDylib(jit), tsm)))
-        return false;
-    return look_up(b);
+    fn->jit = jit;
+    LLVMModuleRef one = only(fn);
+    LLVMSetTarget(one, LLVMOrcLLJITGetTripleString(jit));
+    LLVMSetDataLayout(one, LLVMOrcLLJITGetDataLayoutStr(jit));
+    LLVMOrcThreadSafeModuleRef tsm = LLVMOrcCreateNewThreadSafeModule(one, fn->module->context);
+    return !jit_error(why, add_symbols(jit)) &&
+           !jit_error(why, LLVMOrcLLJITAddLLVMIRModule(jit, LLVMOrcLLJITGetMainJITDylib(jit), tsm)) && look_up(fn, why);
+}
+
+bool module_ready(struct module_fn *fn, char *why)
+{
+    if (fn->code || make_jit(fn, why))
+        return true;
+    if (fn->jit)
+        LLVMOrcDisposeLLJIT(fn->jit);
+    fn->jit = NULL;
+    return false;
 }
 
 static void on_diagnostic(LLVMDiagnosticInfoRef d, void *user)
@@ -456,19 +492,18 @@ struct moesim_module *module_build(struct moesim_device *d, const void *bitcode,
         ok = read_bitcode(&b, bitcode, n) && (b.m->file = file_of(&b)) && convert(&b);
     }
     LLVMDisposeBuilder(b.b);
-    if (ok)
-        ok = generate(&b, tm); // tm is consumed
-    else
-        LLVMDisposeTargetMachine(tm);
+    LLVMDisposeTargetMachine(tm);
     LLVMDisposeMessage(b.triple);
     LLVMDisposeTargetData(b.layout);
+    free(b.spots);
+    if (ok) {
+        b.m->host = b.mod;
+        b.m->context = LLVMOrcCreateNewThreadSafeContextFromLLVMContext(b.lc); // takes it
+        return b.m;
+    }
     if (b.mod)
         LLVMDisposeModule(b.mod);
-    if (b.lc)
-        LLVMContextDispose(b.lc);
-    free(b.spots);
-    if (ok)
-        return b.m;
+    LLVMContextDispose(b.lc);
     module_free(b.m);
     return NULL;
 }

@@ -34,6 +34,8 @@ _Noreturn void lane_main(struct lane *l)
 {
     const struct launch *la = l->warp->block->launch;
     la->kernel->fn->code(la->args);
+    if (l->again.bytes)
+        shadow_again(l);
     copy_end(l);
     l->state = LANE_DONE;
     l->warp->done++;
@@ -55,6 +57,8 @@ void moesim_count(uint32_t n)
     struct lane *l = sim_me->lane;
     struct block *b = l->warp->block;
     l->executed += n;
+    if (l->again.bytes)
+        shadow_again(l);
     if (b->budget > n) {
         b->budget -= n;
     } else {
@@ -83,6 +87,8 @@ void moesim_op(struct site *s, uint64_t *io)
     struct lane *l = sim_me->lane;
     const struct inst *i = s->insts;
     l->io = io;
+    if (l->again.bytes)
+        shadow_again(l);
     if (s->ninsts != 1 || i->guard >= 0) {
         ptx_run(l, s, io);
     } else if (i->op->lane) {

@@ -203,8 +203,7 @@ uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, 
     struct launch *la = l->warp->block->launch;
     struct tensor *t = tensor_of(la, address, bytes);
     if (!t) {
-        const struct module_fn *fn = s->fn;
-        if (!(access & ACCESS_WRITE) && module_constant(fn->module, address, bytes))
+        if (!(access & ACCESS_WRITE) && module_constant(s->fn, address, bytes))
             return (uint8_t *)(uintptr_t)address;
         out_of_bounds(l, s, address, bytes);
         return sink(l);
@@ -246,10 +245,16 @@ uint8_t *shared_at(struct lane *l, struct site *s, uint32_t address, int bytes, 
 
 void *moesim_access(struct site *s, uint64_t address)
 {
-    return global_at(sim_me->lane, s, address, s->bytes, s->align, s->access);
+    struct lane *l = sim_me->lane;
+    if (l->again.bytes)
+        shadow_again(l);
+    return global_at(l, s, address, s->bytes, s->align, s->access);
 }
 
 void *moesim_access_shared(struct site *s, uint32_t address)
 {
-    return shared_at(sim_me->lane, s, address, s->bytes, s->align, s->access);
+    struct lane *l = sim_me->lane;
+    if (l->again.bytes)
+        shadow_again(l);
+    return shared_at(l, s, address, s->bytes, s->align, s->access);
 }

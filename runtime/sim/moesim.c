@@ -189,6 +189,14 @@ static bool tensors(struct launch *l, void *const *args, char *why)
     return true;
 }
 
+static bool ready(struct moesim_kernel *k, char *why)
+{
+    double t = now();
+    bool ok = module_ready(k->fn, why);
+    k->module->device->stats.compile_seconds += now() - t;
+    return ok;
+}
+
 static void note_writer(struct launch *l)
 {
     for (int i = 0; i < l->ntensors; i++)
@@ -222,7 +230,7 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
         finding_launch(l, F_SHARED, "the block takes %lld bytes of shared memory and %d threads; %s has %lld and %d",
                        (long long)shared, k->sig->threads, m->arch, (long long)m->shared_max, m->threads_max);
         status = 1;
-    } else if (tensors(l, args, why)) {
+    } else if (ready(k, why) && tensors(l, args, why)) {
         note_writer(l);
         status = blocks ? launch_run(l, why) : 0;
     }

@@ -7,6 +7,8 @@
 // that a kernel writes, the last write and the last two readers; of other tensors only whether a byte was ever written.
 #include "sim.h"
 
+#include <string.h>
+
 // An entry of shared shadow: clock 28 | thread 11 | site 23 | atomic | in flight.
 enum { IN_FLIGHT = 1, ATOMIC = 2, SITE_SHIFT = 2, THREAD_SHIFT = 25, CLOCK_SHIFT = 36, AGENT_THREAD = 1024 };
 
@@ -87,8 +89,38 @@ static uint64_t *reads(const struct lane *l, int warp)
     return w->shadow + (size_t)w->shared_cap * (size_t)(1 + warp);
 }
 
-// The last writes of these bytes against an access now. false: something was found.
-static bool check_writes(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
+// Threads that hold the same part of a tile may all copy it, to the same place: the copy of e is this one again.
+static bool same_copy(const struct lane *l, uint64_t e, uint32_t at, const uint8_t *from)
+{
+    int t = thread_of(e);
+    const struct lane *o = &l->warp->block->lanes[t < AGENT_THREAD ? t : 0];
+    for (int i = 0; from && t < AGENT_THREAD && i < o->ncopies; i++)
+        if (o->copies[i].to == at && o->copies[i].from == from)
+            return true;
+    return false;
+}
+
+// Or they all store it: whether this store changes anything is seen when it has happened.
+static bool may_repeat(struct lane *l, struct site *s, const uint8_t *p, int bytes, uint64_t e)
+{
+    if ((e >> SITE_SHIFT & 0x7fffff) != s->id || e & IN_FLIGHT || bytes > (int)sizeof l->again.was)
+        return false;
+    l->again =
+        (struct again){ .p = p, .site = s, .bytes = bytes, .at = (uint64_t)(p - l->warp->block->shared), .who = e };
+    memcpy(l->again.was, p, (size_t)bytes);
+    return true;
+}
+
+void shadow_again(struct lane *l)
+{
+    struct again a = l->again;
+    l->again.bytes = 0;
+    if (memcmp(a.p, a.was, (size_t)a.bytes))
+        shared_race(l, a.site, (uint32_t)a.at, a.who, "written");
+}
+
+// The last writes of these bytes against an access now. false: something was found. from: of a copy, else NULL.
+static bool check_writes(struct lane *l, struct site *s, uint32_t at, int bytes, int access, const uint8_t *from)
 {
     const struct block *b = l->warp->block;
     const uint64_t *w = writes(l);
@@ -106,10 +138,12 @@ static bool check_writes(struct lane *l, struct site *s, uint32_t at, int bytes,
         }
         if (fresh || (e & ATOMIC && access & ACCESS_ATOMIC))
             continue;
-        if (e & IN_FLIGHT || !before(l->warp, clock_of(e), thread_of(e), l->thread)) {
-            shared_race(l, s, i, e, "written");
-            return false;
-        }
+        if (e & IN_FLIGHT ? same_copy(l, e, at, from) : before(l->warp, clock_of(e), thread_of(e), l->thread))
+            continue;
+        if (access == ACCESS_WRITE && !from && may_repeat(l, s, b->shared + at, bytes, e))
+            return true;
+        shared_race(l, s, i, e, "written");
+        return false;
     }
     return true;
 }
@@ -138,7 +172,7 @@ static bool check_reads(struct lane *l, struct site *s, uint32_t at, int bytes, 
 
 void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
 {
-    bool ok = check_writes(l, s, at, bytes, access);
+    bool ok = check_writes(l, s, at, bytes, access, NULL);
     uint64_t e = entry(l, s, access & ACCESS_ATOMIC ? ATOMIC : 0);
     if (access & ACCESS_READ) {
         uint64_t *r = reads(l, l->warp->index) + at;
@@ -154,10 +188,10 @@ void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int a
     }
 }
 
-void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes)
+void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from)
 {
     uint64_t *w = writes(l) + at, e = entry(l, s, IN_FLIGHT);
-    if (check_writes(l, s, at, bytes, ACCESS_WRITE))
+    if (check_writes(l, s, at, bytes, ACCESS_WRITE, from))
         check_reads(l, s, at, bytes, ACCESS_WRITE);
     for (int i = 0; i < bytes; i++)
         w[i] = e;

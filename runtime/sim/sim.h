@@ -109,12 +109,14 @@ extern const int nmachines;
 struct module_fn { // a kernel of the module
     struct moesim_module *module;
     const char *name;
-    void (*code)(void *const *args);
+    void (*code)(void *const *args); // NULL until the first launch
+    void *jit;                       // LLVM's
+    const uint8_t **constants;       // its copies of the module's
     int64_t shared_static;
 };
 struct moesim_module {
     struct moesim_device *device;
-    void *jit, *context; // LLVM's
+    void *host, *context; // LLVM's: the converted module, its context
     struct module_fn *fns;
     int nfns;
     struct site **sites;
@@ -122,10 +124,7 @@ struct moesim_module {
     void **blocks; // everything malloced for sites
     int nblocks, blocks_cap;
     char *file;
-    struct constant { // a constant of the module in device memory
-        const uint8_t *p;
-        size_t bytes;
-    } * constants;
+    size_t *constant_bytes; // of the module's constants in device memory
     int nconstants;
 };
 struct moesim_kernel {
@@ -164,6 +163,13 @@ struct copy { // an asynchronous copy of one lane into shared memory
     struct site *site;
     int group; // -1: not committed yet
 };
+struct again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
+    const uint8_t *p;
+    struct site *site;
+    int bytes;
+    uint8_t was[16];
+    uint64_t at, who; // of the report
+};
 struct lane {
     struct warp *warp;
     int index, thread; // in the warp, in the block
@@ -173,6 +179,7 @@ struct lane {
     const struct inst *at; // AT_OP
     uint64_t *io;
     uint64_t executed;
+    struct again again; // bytes 0: none
     struct copy *copies;
     int ncopies, copies_cap, groups; // groups committed so far
 };
@@ -272,6 +279,7 @@ uint16_t moesim_bf16(uint32_t f32_bits);
 
 // ---- build.c
 struct moesim_module *module_build(struct moesim_device *d, const void *bitcode, size_t n, char *why);
+bool module_ready(struct module_fn *fn, char *why); // makes its host code, once
 void module_free(struct moesim_module *m);
 void *module_keep(struct moesim_module *m, size_t bytes); // zeroed, freed with the module; NULL: out of memory
 
@@ -299,13 +307,15 @@ _Noreturn void lane_main(struct lane *l);
 // ---- shadow.c
 void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int access);
 void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, int bytes, int access);
-void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes); // an async copy owns these from now on
+// A copy from `from` owns these bytes from now on.
+void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from);
+void shadow_again(struct lane *l); // judges l->again: called before whatever the lane does next
 void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes,
                    bool agent);     // and has written them, by this lane or AGENT
 void clock_release(struct warp *w); // everything before is complete
 void clock_join(uint32_t *to, const uint32_t *from);
 
-bool module_constant(const struct moesim_module *m, uint64_t address, int bytes);
+bool module_constant(const struct module_fn *fn, uint64_t address, int bytes);
 
 // ---- memory.c
 void *mem_alloc(struct moesim_device *d, size_t bytes);

@@ -337,39 +337,64 @@ static bool prepare_buffer(struct inst *i, char *why)
         snprintf(why, MOESIM_WHY, "type not known");
     return i->num >= 1 && i->num <= 16;
 }
-// Each component of at most 4 bytes is checked by itself: outside, loads give 0 and stores do nothing.
-static void buffer(struct lane *l, const struct inst *i, uint64_t *r, int at, uint8_t *data, int access)
+// Where the access goes, and how many bytes of it are inside. Each component of at most 4 bytes is checked by itself: outside,
+// loads give 0 and stores do nothing. at: the operand that is the resource. NULL: nothing is inside.
+static uint8_t *buffer(struct lane *l, const struct inst *i, uint64_t *r, int at, int access, int *inside)
 {
     const struct rsrcs *t = l->warp->block->state;
     uint64_t k = in(i, at, r);
     uint32_t offset = in32(i, at + 1, r), soffset = in32(i, at + 2, r);
-    int bytes = (int)i->num, unit = bytes < 4 ? bytes : 4, inside = 0;
+    int bytes = (int)i->num, unit = bytes < 4 ? bytes : 4;
+    *inside = 0;
     if (!t || k < 1 || k > (uint64_t)t->n) {
         finding(l, i->site, F_OPERAND, 0, "%s: the resource was not made by make.buffer.rsrc", i->text);
-        return;
+        return NULL;
     }
     const struct rsrc *d = &t->v[k - 1];
-    while (inside < bytes && (uint64_t)offset + soffset + (uint64_t)(inside + unit) <= d->records)
-        inside += unit;
-    if (access & ACCESS_READ)
-        memset(data, 0, (size_t)bytes);
-    if (!inside)
-        return;
-    uint8_t *p = global_at(l, i->site, d->base + soffset + offset, inside, unit, access);
-    if (access & ACCESS_READ)
-        memcpy(data, p, (size_t)inside);
-    else
-        memcpy(p, data, (size_t)inside);
+    while (*inside < bytes && (uint64_t)offset + soffset + (uint64_t)(*inside + unit) <= d->records)
+        *inside += unit;
+    return *inside ? global_at(l, i->site, d->base + soffset + offset, *inside, unit, access) : NULL;
 }
 static void buffer_load(struct lane *l, const struct inst *i, uint64_t *r)
 {
     uint64_t v[2] = { 0, 0 };
-    buffer(l, i, r, 0, (uint8_t *)v, ACCESS_READ);
+    int n;
+    const uint8_t *p = buffer(l, i, r, 0, ACCESS_READ, &n);
+    if (p)
+        memcpy(v, p, (size_t)n);
     memcpy(&r[i->a[i->nargs].reg], v, i->num > 8 ? 16 : 8);
 }
 static void buffer_store(struct lane *l, const struct inst *i, uint64_t *r)
 {
-    buffer(l, i, r, 1, (uint8_t *)&r[i->a[0].reg], ACCESS_WRITE);
+    int n;
+    uint8_t *p = buffer(l, i, r, 1, ACCESS_WRITE, &n);
+    if (p)
+        memcpy(p, &r[i->a[0].reg], (size_t)n);
+}
+// Operands: the value, the resource, offsets. The result is the value before; 0 outside.
+static void buffer_atomic(struct lane *l, const struct inst *i, uint64_t *r)
+{
+    int n;
+    bool real = strstr(i->text, ".fadd.") != NULL;
+    uint32_t x = in32(i, 0, r), old = 0;
+    uint32_t *p = (uint32_t *)(void *)buffer(l, i, r, 1, ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC, &n);
+    if (p) {
+        old = __atomic_load_n(p, __ATOMIC_RELAXED);
+        while (!__atomic_compare_exchange_n(p, &old, real ? (uint32_t)f32_bits(as_f32(old) + as_f32(x)) : old + x, false,
+                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            ;
+    }
+    out(i, r, old);
+}
+static bool prepare_atomic(struct inst *i, char *why)
+{
+    bool ok = !strcmp(i->text, "llvm.amdgcn.raw.ptr.buffer.atomic.add.i32") ||
+              !strcmp(i->text, "llvm.amdgcn.raw.ptr.buffer.atomic.fadd.f32");
+    i->num = 4;
+    i->site->access |= ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC;
+    if (!ok)
+        snprintf(why, MOESIM_WHY, "only add.i32 and fadd.f32");
+    return ok;
 }
 
 #define LANE(name, fn) \
@@ -414,6 +439,7 @@ const struct op amd_ops[] = {
     LANE("make.buffer.rsrc.*", make_rsrc),
     { "llvm.amdgcn.raw.ptr.buffer.load.*", buffer_load, NULL, prepare_buffer, false },
     { "llvm.amdgcn.raw.ptr.buffer.store.*", buffer_store, NULL, prepare_buffer, false },
+    { "llvm.amdgcn.raw.ptr.buffer.atomic.*", buffer_atomic, NULL, prepare_atomic, false },
     { "fence", NULL, fence, NULL, false },
     { NULL, NULL, NULL, NULL, false },
 };

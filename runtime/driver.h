@@ -39,6 +39,8 @@ struct driver {
     int (*capture)(struct moe_device *d, void *stream, void **graph); // graph NULL: begin; else: end
     int (*replay)(struct moe_device *d, void *graph, void *stream);
     const char *(*finding)(struct moe_device *d, int i); // NULL: a driver that finds nothing; i -1: forgets all
+    void (*reseed)(struct moe_device *d, uint64_t seed); // likewise
+    void (*stats)(struct moe_device *d, char *text, size_t size);
     void (*origin)(struct moe_device *d, const void *p, char *text, size_t size); // likewise
 };
 extern const struct driver cuda_driver, sim_driver;

@@ -171,6 +171,21 @@ const char *moe_finding(struct moe_device *d, int i)
     return d->driver->finding && i >= 0 ? d->driver->finding(d, i) : NULL;
 }
 
+void moe_reseed(struct moe_device *d, uint64_t seed)
+{
+    if (d->driver->reseed)
+        d->driver->reseed(d, seed);
+}
+
+const char *moe_stats(struct moe_device *d, char *text, size_t size)
+{
+    if (size)
+        text[0] = 0;
+    if (size && d->driver->stats)
+        d->driver->stats(d, text, size);
+    return text;
+}
+
 const char *moe_origin(struct moe_device *d, const void *p, char *text, size_t size)
 {
     if (size)

@@ -93,6 +93,10 @@ MOE_API int moe_poison(struct moe_device *d, void *ptr, size_t bytes, void *stre
 // fails once with MOE_ERR_DEVICE after each launch that found something new.
 MOE_API const char *moe_finding(struct moe_device *d, int i);
 MOE_API void moe_findings_clear(struct moe_device *d);
+// A simulated device does things in another order from now on. Nothing on hardware.
+MOE_API void moe_reseed(struct moe_device *d, uint64_t seed);
+// What a simulated device has done so far and how fast, one line; "" on hardware. Returns text.
+MOE_API const char *moe_stats(struct moe_device *d, char *text, size_t size);
 // Who wrote the byte at p last: "moe.dsl:112:5: gate_up_r16: block 3, thread 7". "" if that is not known (on hardware: never).
 // Returns text.
 MOE_API const char *moe_origin(struct moe_device *d, const void *p, char *text, size_t size);

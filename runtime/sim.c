@@ -258,6 +258,27 @@ static const char *sim_finding(struct moe_device *d, int i)
     return text;
 }
 
+static void sim_stats(struct moe_device *d, char *text, size_t size)
+{
+    struct sim *s = d->state;
+    struct moesim_stats t;
+    pthread_mutex_lock(&s->lock);
+    s->api->stats(s->device, &t);
+    pthread_mutex_unlock(&s->lock);
+    snprintf(text, size,
+             "%llu launches, %llu blocks, %.3g lane instructions in %.2f s: %.3g a second; host code made in %.2f s",
+             (unsigned long long)t.launches, (unsigned long long)t.blocks, (double)t.lane_instructions, t.seconds,
+             t.seconds > 0 ? (double)t.lane_instructions / t.seconds : 0, t.compile_seconds);
+}
+
+static void sim_reseed(struct moe_device *d, uint64_t seed)
+{
+    struct sim *s = d->state;
+    pthread_mutex_lock(&s->lock);
+    s->api->reseed(s->device, seed);
+    pthread_mutex_unlock(&s->lock);
+}
+
 static void sim_origin(struct moe_device *d, const void *p, char *text, size_t size)
 {
     struct sim *s = d->state;
@@ -390,5 +411,7 @@ const struct driver sim_driver = {
     .capture = sim_capture,
     .replay = sim_replay,
     .finding = sim_finding,
+    .reseed = sim_reseed,
+    .stats = sim_stats,
     .origin = sim_origin,
 };

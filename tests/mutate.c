@@ -1,8 +1,8 @@
 // mutate ir|text IN OUT WHERE REGEX NTH REPLACEMENT: a fault put into a kernel, for tests/faults.sh.
-//   ir    IN is an image with bitcode; WHERE is the kernel's symbol; the change is made in the text of its LLVM IR
+//   ir    IN is an image with bitcode; WHERE is the kernel's symbol ("-": the whole module); the change is made in the text of its LLVM IR
 //   text  IN is DSL (a dump of a stage); WHERE is a string on the first line of the part to be changed, which ends with a line "}"
 // In the lines of that part, the NTH one (from 1; "last"; "all") that REGEX (POSIX extended) matches is replaced by REPLACEMENT at the
-// match, \0 to \9 standing for what was matched; "DELETE" takes the whole line out. It is an error if nothing matches.
+// match, \0 to \9 standing for what was matched, \n for a new line; "DELETE" takes the whole line out. It is an error if nothing matches.
 #include "../runtime/image.h"
 
 #include <regex.h>
@@ -67,8 +67,8 @@ static void replace(struct text *out, const char *line, const regmatch_t *m, con
             const regmatch_t *g = &m[*++by - '0'];
             if (g->rm_so >= 0)
                 add(out, line + g->rm_so, (size_t)(g->rm_eo - g->rm_so));
-        } else if (by[0] == '\\' && by[1] == 'n') {
-            add(out, "\n", 1);
+        } else if (by[0] == '\\' && (by[1] == 'n' || by[1] == '\\')) {
+            add(out, by[1] == 'n' ? "\n" : "\\", 1);
             by++;
         } else {
             add(out, by, 1);
@@ -80,7 +80,7 @@ static void replace(struct text *out, const char *line, const regmatch_t *m, con
 static int pass(const char *s, bool ir, const char *where, const regex_t *re, int nth, const char *by, struct text *out)
 {
     int found = 0;
-    bool inside = false;
+    bool all = !strcmp(where, "-"), inside = all;
     char needle[256];
     snprintf(needle, sizeof needle, ir ? "@%s(" : "%s", where);
     while (*s) {
@@ -90,7 +90,7 @@ static int pass(const char *s, bool ir, const char *where, const regex_t *re, in
         s += n + (s[n] == '\n');
         if (!inside && strstr(line, needle) && (!ir || !strncmp(line, "define", 6)))
             inside = true;
-        else if (inside && !strcmp(line, "}"))
+        else if (inside && !all && !strcmp(line, "}"))
             inside = false;
         bool hit = inside && !regexec(re, line, 10, m, 0) && (++found == nth || nth < 0);
         if (hit && !strcmp(by, "DELETE")) {

@@ -76,6 +76,9 @@ void device_close(struct device *d)
     device_unload(d);
     if (d->gpu)
         moe_destroy(d->gpu, MOE_STREAM, d->stream);
+    char text[256];
+    if (d->gpu && *moe_stats(d->gpu, text, sizeof text))
+        printf("simulated: %s\n", text);
     moe_close(d->gpu);
     d->gpu = NULL;
 }

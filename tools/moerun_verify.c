@@ -162,6 +162,8 @@ static bool repeat(struct session *s, struct results *first, struct judgement *j
     if (s->o->mutate && !strcmp(s->o->mutate, "repeat") && s->l.tokens)
         first->y[0] ^= 1;
     for (int i = 2; ok && i <= s->o->repeats; i++) {
+        if (s->d->gpu)
+            moe_reseed(s->d->gpu, s->o->seed + (uint64_t)i - 1);
         ok = layer_poison(&s->l) && layer_run(&s->l) && results_download(&s->l, &again);
         if (ok)
             compare_runs(&s->l, first, &again, i, &j->v[C_REPEAT]);

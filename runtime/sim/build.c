@@ -219,7 +219,10 @@ static bool list_kernels(struct build *b)
         char *copy = module_keep(b->m, len + 1);
         if (!copy)
             return build_refuse(b, "out of memory");
-        b->m->fns[b->m->nfns++] = (struct module_fn){ .module = b->m, .name = memcpy(copy, name, len) };
+        LLVMMetadataRef sub = LLVMGetSubprogram(f);
+        b->m->fns[b->m->nfns++] = (struct module_fn){ .module = b->m,
+                                                      .name = memcpy(copy, name, len),
+                                                      .line = sub ? (int)LLVMDISubprogramGetLine(sub) : 0 };
     }
     return true;
 }

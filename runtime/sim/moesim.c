@@ -238,6 +238,11 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
     return status;
 }
 
+static void sim_reseed(struct moesim_device *d, uint64_t seed)
+{
+    d->seed = seed;
+}
+
 static const char *sim_finding(const struct moesim_device *d, int i)
 {
     return i >= 0 && i < d->nfindings ? d->findings[i] : NULL;
@@ -286,6 +291,7 @@ const struct moesim_api *moesim_api(int version)
         .launch = sim_launch,
         .finding = sim_finding,
         .clear = sim_clear,
+        .reseed = sim_reseed,
         .origin = sim_origin,
         .stats = sim_stats,
     };

@@ -61,6 +61,7 @@ struct moesim_api {
     // Findings since open or the last clear, in the order found, each once. NULL past the last. Text is valid until clear or close.
     const char *(*finding)(const struct moesim_device *d, int i);
     void (*clear)(struct moesim_device *d);
+    void (*reseed)(struct moesim_device *d, uint64_t seed); // of the launches from now on
     // Which place of which kernel wrote this byte last, as text; "" if no kernel of the last launch on that memory did.
     void (*origin)(const struct moesim_device *d, const void *p, char text[MOESIM_WHY]);
     void (*stats)(const struct moesim_device *d, struct moesim_stats *out);

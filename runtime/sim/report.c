@@ -57,6 +57,8 @@ static void report(struct launch *l, const struct site *s, enum finding_kind kin
     vsnprintf(what, sizeof what, fmt, ap);
     if (s && s->line)
         snprintf(place, sizeof place, "%.60s:%d:%d", k->module->file, s->line, s->col);
+    else if (k->fn->line)
+        snprintf(place, sizeof place, "%.60s:%d:1", k->module->file, k->fn->line);
     else
         snprintf(place, sizeof place, "%.60s", k->module->file);
     snprintf(text, sizeof text, "%s: %s: %s: %s%s%s", place, k->fn->name, kinds[kind], where, *where ? ": " : "", what);

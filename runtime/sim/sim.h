@@ -113,6 +113,7 @@ struct module_fn { // a kernel of the module
     void *jit;                       // LLVM's
     const uint8_t **constants;       // its copies of the module's
     int64_t shared_static;
+    int line; // of the DSL, 0: not known
 };
 struct moesim_module {
     struct moesim_device *device;
@@ -141,8 +142,8 @@ struct gbyte { // shadow of one byte of a tensor that a kernel writes; 0: none. 
 struct region { // one allocation
     uint8_t *p;
     size_t bytes, mapped;
-    uint8_t *written;     // a bit a byte
-    struct gbyte *shadow; // mapped on first need
+    uint8_t *written;                   // a bit a byte
+    struct gbyte *shadow;               // mapped on first need
     const struct moesim_kernel *writer; // of the last launch that could write here
     uint32_t writer_serial;             // its first block's
 };
@@ -163,7 +164,8 @@ struct copy { // an asynchronous copy of one lane into shared memory
     struct site *site;
     int group; // -1: not committed yet
 };
-struct again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
+struct
+    again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
     const uint8_t *p;
     struct site *site;
     int bytes;

@@ -55,7 +55,7 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
 # ---- tests
-$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c tests/sim_ir.c $(wildcard tests/ref_moe.c))
+$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_moe.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(B)/tests/libfakecuda.so: tests/fake_cuda.c

@@ -233,6 +233,43 @@ void matrix_run(const struct matrix_op *op, const uint32_t *a, const uint32_t *b
         d[i] = rounded[to->d[i]];
 }
 
+static bool all_finite(enum matrix_type type, const uint16_t *v, int n)
+{
+    uint16_t most = type == MATRIX_BF16 ? 0x7f80 : 0x7c00;
+    for (int i = 0; i < n; i++)
+        if ((v[i] & most) == most)
+            return false;
+    return true;
+}
+
+void matrix_run_as(const struct matrix_op *op, const struct matrix_sum *how, const uint32_t *a, const uint32_t *b,
+                   const uint32_t *c, uint32_t *d)
+{
+    uint16_t da[MAX_INPUT], db[MAX_INPUT];
+    uint32_t sum[MAX_OUTPUT];
+    int a_words = op->lanes * op->a_words, b_words = op->lanes * op->b_words, d_words = op->lanes * op->d_words;
+    bool finite = how != NULL;
+
+    pthread_once(&places_once, place_all);
+    const struct places *to = &places[op - rows];
+    for (int i = 0; finite && i < 2 * a_words; i++)
+        da[to->a[i]] = (uint16_t)(a[i / 2] >> 16 * (i & 1));
+    for (int i = 0; finite && i < 2 * b_words; i++)
+        db[to->b[i]] = (uint16_t)(b[i / 2] >> 16 * (i & 1));
+    finite = finite && all_finite(op->in, da, 2 * a_words) && all_finite(op->in, db, 2 * b_words);
+    for (int i = 0; finite && i < d_words; i++) {
+        sum[to->d[i]] = c[i];
+        finite = (c[i] & 0x7f800000) != 0x7f800000;
+    }
+    if (!finite) {
+        matrix_run(op, a, b, c, d);
+        return;
+    }
+    matrix_sum_run(how, op->in, op->m, op->n, op->k, da, db, sum);
+    for (int i = 0; i < d_words; i++)
+        d[i] = sum[to->d[i]];
+}
+
 // PTX ISA, "Matrix-descriptor format" of wgmma: bits 13-0 start address, 29-16 leading dimension byte offset, 45-32
 // stride dimension byte offset, each without its four low bits; 51-49 base offset; 63-62 swizzle: 0 none, 1 128, 2 64,
 // 3 32 bytes.

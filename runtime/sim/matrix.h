@@ -29,6 +29,17 @@ const struct matrix_op *matrix_row(int i);
 // defines the order or the intermediate width.) d may be c.
 void matrix_run(const struct matrix_op *op, const uint32_t *a, const uint32_t *b, const uint32_t *c, uint32_t *d);
 
+// How a matrix unit adds (matrix_sum.c): the k of one block together, `bits` places below the largest exponent.
+struct matrix_sum {
+    int block, bits;
+};
+// As matrix_run(); how NULL: the same. Where a factor or C is not finite: the same for that element.
+void matrix_run_as(const struct matrix_op *op, const struct matrix_sum *how, const uint32_t *a, const uint32_t *b,
+                   const uint32_t *c, uint32_t *d);
+// Dense matrices, all finite: d[m, n] (f32 bits, C before) += a[m, k] x b[k, n].
+void matrix_sum_run(const struct matrix_sum *how, enum matrix_type type, int m, int n, int k, const uint16_t *a,
+                    const uint16_t *b, uint32_t *d);
+
 // wgmma.mma_async m64nNk16 (n in 8..256 by 8): A from registers (a_words 4) or from shared memory, B from shared memory.
 // D: n / 2 words a lane.
 struct wgmma {

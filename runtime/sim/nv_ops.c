@@ -418,13 +418,12 @@ static void mma(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **
     const struct matrix_op *m = i->data;
     const int words[4] = { m->d_words, m->a_words, m->b_words, m->d_words };
     uint32_t v[4][32 * 8];
-    (void)w;
     (void)mask;
     for (int o = 1; o < 4; o++)
         for (int k = 0; k < 32; k++)
             for (int j = 0; j < words[o]; j++)
                 v[o][k * words[o] + j] = (uint32_t)r[k][reg_of(&i->a[o], j)];
-    matrix_run(m, v[1], v[2], v[3], v[0]);
+    matrix_run_as(m, w->block->launch->machine->sum, v[1], v[2], v[3], v[0]);
     for (int k = 0; k < 32; k++)
         for (int j = 0; j < words[0]; j++)
             r[k][reg_of(&i->a[0], j)] = v[0][k * words[0] + j];

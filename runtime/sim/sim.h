@@ -102,6 +102,7 @@ struct machine { // a device, as its maker documents it
     bool nv;
     int lanes, threads_max, processors;
     int64_t shared_max;
+    const struct matrix_sum *sum; // how its matrix unit adds; NULL: not known
 };
 extern const struct machine machines[];
 extern const int nmachines;

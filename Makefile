@@ -64,14 +64,8 @@ $(B)/tests/libfakecuda.so: tests/fake_cuda.c
 $(B)/tests/libptxsim.so: tests/ptx_cuda.c tests/ptx_parse.c tests/ptx_sim.c tests/ptx_sim.h
 	@mkdir -p $(@D)
 	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $(filter %.c,$^) -lm -lpthread
-$(B)/tests/libamdsim.so: tests/ptx_cuda.c tests/amd_sim.c tests/amd_ir.c tests/amd_step.c tests/amd_sim.h tests/ptx_sim.h
-	@mkdir -p $(@D)
-	$(V)$(CC) $(CFLAGS) $(LLVM_CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $(filter %.c,$^) -L$(LLVM_PREFIX)/lib \
-	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
 $(B)/tests/mutate: $(B)/o/tests/mutate.o $(call obj,$(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM
-$(B)/tests/amd_image: $(B)/o/tests/amd_image.o $(call obj,$(IMAGE))
-	$(V)$(CC) $(SANITIZE) -o $@ $^
 .SECONDARY:
 .PHONY: check
 check: $(B)/tests/libfakecuda.so $(B)/libmoesim.so $(addprefix $(B)/tests/,$(TESTS))
@@ -107,11 +101,11 @@ run:
 	@tools/run_layer.sh $(B)
 test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-amd check-deps check-symbols
+	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-sim check-seeds check-faults check-deps check-symbols
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-ptx check-amd check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -121,17 +115,18 @@ check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 check-ptx: $(B)/moerun $(B)/tests/libptxsim.so
 	@MOE_CUDA_LIBRARY=$(B)/tests/libptxsim.so tests/device/run.sh $(B)/moerun cuda:0 --ptx
 	@MOE_CUDA_LIBRARY=$(B)/tests/libptxsim.so $(B)/moerun verify --device=cuda:0 --ptx --model=tiny --tokens=1,33 --rows=all --repeats=2
-# The same for AMD: the LLVM IR that becomes the hsaco, carried out with waves of 64.
-check-amd: $(B)/moec $(B)/moerun $(B)/tests/libamdsim.so $(B)/tests/amd_image
-	@for a in gfx942 gfx950; do \
-	    $(B)/tests/amd_image $(B)/moec $$a $(B)/tests/ops.$$a.moe tests/device/ops.dsl 2>/dev/null && \
-	    $(B)/tests/amd_image $(B)/moec $$a $(B)/tests/moe.$$a.moe kernels/moe.dsl && \
-	    MOE_CUDA_LIBRARY=$(B)/tests/libamdsim.so tests/device/run.sh $(B)/moerun cuda:0 --image=$(B)/tests/ops.$$a.moe && \
-	    MOE_CUDA_LIBRARY=$(B)/tests/libamdsim.so $(B)/moerun verify --device=cuda:0 --image=$(B)/tests/moe.$$a.moe --model=tiny \
-	        --tokens=1,33 --repeats=2 || exit 1; done
+# The LLVM IR that becomes machine code, in the simulator, for every vendor: all operations against eval; the layer with every row tile
+# in 50 orders; faults put into the kernels, each of which must be found.
+SIMS := sm_80 sm_90a gfx942 gfx950
+check-sim: $(B)/moec $(B)/moerun $(B)/libmoesim.so
+	@for a in $(SIMS); do tests/device/run.sh $(B)/moerun sim:$$a || exit 1; done
+check-seeds: $(B)/moerun $(B)/libmoesim.so
+	@for a in $(SIMS); do $(B)/moerun verify --device=sim:$$a --model=4:2:640:192 --tokens=7 --rows=all --repeats=50 || exit 1; done
+check-faults: $(B)/moec $(B)/moerun $(B)/libmoesim.so $(B)/tests/mutate
+	@tests/faults.sh $(B)
 check-deps:
 	@tools/check_deps.sh
-check-symbols: $(B)/libmoert.so $(B)/libmoec.so
+check-symbols: $(B)/libmoert.so $(B)/libmoec.so $(B)/libmoesim.so
 	@tools/check_symbols.sh $(B)
 check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)

@@ -116,6 +116,7 @@ int main(int argc, char **argv)
     }
     if (!parse_options(argc, argv, &o))
         return EXIT_USAGE;
+    device_choose(&o);
     bool ok = o.command[0] == 'b'   ? command_bench(&o)
               : o.command[0] == 'c' ? command_check(&o)
               : o.command[0] == 'i' ? command_info(&o)

@@ -17,7 +17,7 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
     char type[8]; // "" for numbers
 };
 struct options {
-    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special;
+    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special, *save, *against;
     const struct model *models[LIST_MAX];
     int nmodels;
     struct model custom; // --model=E:K:H:I[:...]
@@ -81,6 +81,7 @@ struct device {
     struct moe_info info;
     void *stream;
 };
+void device_choose(struct options *o); // --device left out: cuda:0, or the simulator if there is none
 bool device_open(struct device *d, const struct options *o);                        // without an image
 bool device_load(struct device *d, const struct options *o, const struct model *m); // --image, else --source compiled
 void device_unload(struct device *d);
@@ -104,6 +105,9 @@ struct guarded {
 bool guarded_new(struct device *d, struct guarded *g, size_t bytes);
 void guarded_free(struct device *d, struct guarded *g);
 bool guarded_intact(struct device *d, const struct guarded *g, const char *name, bool *intact);
+
+// ---- moerun_against.c: --save, --against. bytes: of one value
+bool against(const struct options *o, const char *name, const void *p, size_t n, int bytes);
 
 // ---- moerun_jit.c
 // An image for arch from --source. malloc; false after report().

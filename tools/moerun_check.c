@@ -259,7 +259,11 @@ static bool compare_all(struct checking *c)
             if (memcmp(s->got, s->input, s->bytes))
                 intact = report(EXIT_BREACH, "the input %s was changed", s->p->name);
         } else {
+            char name[128];
+            snprintf(name, sizeof name, "%.50s.%.50s", c->k->symbol, s->p->name);
             intact = compare_output(c, s) && intact;
+            if (!against(c->o, name, s->got, s->bytes, moe_image_elem_bytes(s->p->elem)))
+                return false;
         }
         c->fine = c->fine && intact;
     }

@@ -23,6 +23,21 @@ static bool is_eval(const struct options *o)
     return !strcmp(o->device, "eval");
 }
 
+void device_choose(struct options *o)
+{
+    struct moe_device *d;
+    if (o->device[0])
+        return;
+    o->device = "cuda:0";
+    bool there = moe_open(o->device, &d, NULL, 0) == MOE_OK;
+    if (there)
+        moe_close(d);
+    if (there || o->command[0] == 'b' || o->command[0] == 'i') // the simulator's times say nothing
+        return;
+    o->device = "sim:sm_90a";
+    fprintf(stderr, "moerun: no GPU here: using the simulator, --device=%s\n", o->device);
+}
+
 bool device_open(struct device *d, const struct options *o)
 {
     char why[512];
@@ -37,7 +52,7 @@ bool device_open(struct device *d, const struct options *o)
     int status = moe_open(name, &d->gpu, why, sizeof why);
     if (status)
         return report(status == MOE_ERR_ARGUMENT ? EXIT_USAGE : EXIT_MISSING,
-                      "%s (--device=eval runs on the host, without a GPU)", why);
+                      "%s (without a GPU: --device=sim:sm_90a, or eval)", why);
     if (device_fails(d, moe_info(d->gpu, &d->info), "device") ||
         device_fails(d, moe_stream(d->gpu, &d->stream), "stream")) {
         device_close(d);

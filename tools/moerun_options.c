@@ -14,7 +14,8 @@ void print_usage(FILE *f)
           "  info    the device, or what --image holds\n"
           "where\n"
           "  --device=cuda:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, with every fault named;\n"
-          "                           eval: the tile IR on the host (default cuda:0)\n"
+          "                           eval: the tile IR on the host (default cuda:0; sim:sm_90a\n"
+          "                           where there is no GPU)\n"
           "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
           "renormalised\n"
           "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
@@ -24,6 +25,7 @@ void print_usage(FILE *f)
           "  --image=F.moe            compiled before, with moec    --ptxas=FILE\n"
           "  --kernel=K --variant=V   only this kernel (check), this variant of those with a tile of rows\n"
           "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
+          "  --save=DIR, --against=DIR  keep the results in files; compare with files kept on another device\n"
           "  --stage=tile|layout --arch=A   what eval runs; layout: scheduled and laid out for A\n"
           "  --repeats=N              verify: runs that must be equal bit by bit (10); on sim each with the next seed "
           "(2); bench: timed replays (20)\n"
@@ -219,10 +221,11 @@ static bool text_option(const char *arg, struct options *o)
 {
     const struct {
         const char *name, **to;
-    } texts[] = { { "device", &o->device }, { "image", &o->image },    { "source", &o->source },
-                  { "json", &o->json },     { "kernel", &o->kernel },  { "variant", &o->variant },
-                  { "arch", &o->arch },     { "stage", &o->stage },    { "mutate", &o->mutate },
-                  { "ptxas", &o->ptxas },   { "special", &o->special } };
+    } texts[] = { { "device", &o->device },  { "image", &o->image },     { "source", &o->source },
+                  { "json", &o->json },      { "kernel", &o->kernel },   { "variant", &o->variant },
+                  { "arch", &o->arch },      { "stage", &o->stage },     { "mutate", &o->mutate },
+                  { "ptxas", &o->ptxas },    { "special", &o->special }, { "save", &o->save },
+                  { "against", &o->against } };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         const char *v = value_of(arg, texts[i].name);
         if (v) {
@@ -305,7 +308,7 @@ bool parse_options(int argc, char **argv, struct options *o)
     static const char *const commands[] = { "run", "verify", "bench", "check", "info" };
     bool known = false;
     *o = (struct options){ .command = argc > 1 ? argv[1] : "",
-                           .device = "cuda:0",
+                           .device = "",
                            .source = "kernels/moe.dsl",
                            .routing = 'u',
                            .seed = 1,

@@ -133,6 +133,31 @@ struct compared {
     size_t n;
 };
 
+static bool results_against(const struct layer *l, const struct results *r)
+{
+    const struct {
+        const char *name;
+        const void *p;
+        enum buffer b;
+        int bytes;
+    } all[] = { { "ids", r->ids, B_IDS, 4 },
+                { "weights", r->weights, B_WEIGHTS, 4 },
+                { "counts", r->counts, B_COUNTS, 4 },
+                { "slot_row", r->slot_row, B_SLOT_ROW, 4 },
+                { "row_token", r->row_token, B_ROW_TOKEN, 4 },
+                { "tiles", r->tiles, B_TILES, 4 },
+                { "h", r->h, B_H, 2 },
+                { "d", r->d, B_D, 2 },
+                { "y", r->y, B_Y, 2 } };
+    char name[128];
+    bool ok = true;
+    for (size_t i = 0; ok && i < sizeof all / sizeof all[0]; i++) {
+        snprintf(name, sizeof name, "%.40s.T%d.rows%d.%s", l->m->name, l->tokens, l->block, all[i].name);
+        ok = against(l->o, name, all[i].p, l->b[all[i].b].bytes, all[i].bytes);
+    }
+    return ok;
+}
+
 static void compare_runs(const struct layer *l, const struct results *a, const struct results *b, int run,
                          struct ref_verdict *v)
 {
@@ -202,7 +227,7 @@ static bool judge_run(struct session *s, struct results *r, struct judgement *j)
         return false;
     if (s->o->mutate && !late && !mutate(&s->l, r, s->o->mutate))
         return report(EXIT_USAGE, "--mutate=%s: there is no such damage", s->o->mutate);
-    if (!judge_layer(&s->l, r, s->o->budget, j))
+    if (!results_against(&s->l, r) || !judge_layer(&s->l, r, s->o->budget, j))
         return false;
     if (s->o->mutate && !late)
         return true; // the repeats would differ from the damaged run

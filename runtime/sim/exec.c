@@ -12,9 +12,6 @@
 
 _Thread_local struct worker *sim_me;
 
-static const uint64_t budget_max =
-    20000000000ull; // lane instructions of a block, after which it counts as running away
-
 uint64_t sim_random(struct block *b)
 {
     uint64_t z = b->rng += 0x9e3779b97f4a7c15u; // splitmix64
@@ -63,7 +60,7 @@ void moesim_count(uint32_t n)
         b->budget -= n;
     } else {
         finding(l, NULL, F_RUNAWAY, 0, "the block has carried out %llu lane instructions and does not end",
-                (unsigned long long)budget_max);
+                (unsigned long long)b->launch->device->budget);
         __atomic_store_n(&b->launch->stop, true, __ATOMIC_RELAXED);
     }
     if (stopped(b->launch))
@@ -348,8 +345,9 @@ static void deadlock(struct block *b)
         if (i < b->nwarps && !first && strcmp(here, "ended"))
             first = &b->warps[i];
         if (i && strcmp(here, last)) {
-            n = put(text, n, sizeof text, i - 1 > from ? "%swarps %d-%d %s" : "%swarp %d %.0d%s", from ? "; " : "",
-                    from, i - 1, last);
+            n = put(text, n, sizeof text, "%swarp%s %d", from ? "; " : "", i - 1 > from ? "s" : "", from);
+            n = i - 1 > from ? put(text, n, sizeof text, "-%d", i - 1) : n;
+            n = put(text, n, sizeof text, " %s", last);
             from = i;
         }
         snprintf(last, sizeof last, "%s", here);
@@ -443,7 +441,7 @@ static void block_start(struct worker *me, uint32_t id)
     b->nwarps = (b->nthreads + per - 1) / per;
     b->shared = me->shared;
     b->shared_bytes = l->shared_bytes;
-    b->budget = budget_max;
+    b->budget = l->device->budget;
     b->rng = l->seed * 0x9e3779b97f4a7c15u ^ ((uint64_t)l->number << 32 | id);
     b->policy = (int)(sim_random(b) & 1);
     clocks_start(me, b);

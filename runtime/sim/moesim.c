@@ -33,6 +33,8 @@ static bool option(struct moesim_device *d, const char *s, size_t n)
         d->threads = (int)v;
     else if (number(s, n, "limit=", 100000, &v) && v)
         d->limit = (int)v;
+    else if (number(s, n, "budget=", UINT64_MAX, &v) && v)
+        d->budget = v;
     else if (n == 4 && !strncmp(s, "fast", 4))
         d->shadow = false;
     else
@@ -55,7 +57,7 @@ static bool configure(struct moesim_device *d, const char *spec, char *why)
         const char *s = spec + n + 1;
         size_t len = strcspn(s, ",");
         if (!option(d, s, len)) {
-            snprintf(why, MOESIM_WHY, "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, fast",
+            snprintf(why, MOESIM_WHY, "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, budget=N, fast",
                      len < 60 ? (int)len : 60, s);
             return false;
         }
@@ -89,6 +91,7 @@ static struct moesim_device *sim_open(const char *spec, struct moesim_limits *li
     long cpus = sysconf(_SC_NPROCESSORS_ONLN);
     d->threads = cpus > 1 ? (int)cpus : 1;
     d->limit = 20;
+    d->budget = 20000000000u;
     d->shadow = true;
     d->serial = 1;
     if (configure(d, spec, why)) {

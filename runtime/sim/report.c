@@ -25,6 +25,8 @@ static bool enter(struct moesim_device *d, struct launch *l, uint64_t key, char 
     for (int i = 0; i < d->nfindings; i++)
         if (d->keys[i] == key)
             return false;
+    if (d->nfindings >= d->limit)
+        return false;
     if (d->nfindings == d->findings_cap) {
         int cap = d->findings_cap ? 2 * d->findings_cap : 16;
         char **f = realloc(d->findings, (size_t)cap * sizeof *f);

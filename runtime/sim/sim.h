@@ -258,6 +258,7 @@ struct moesim_device {
     const struct machine *machine;
     uint64_t seed;
     int threads, limit;
+    uint64_t budget; // lane instructions of a block, after which it counts as running away
     bool shadow;
     struct region **regions;
     int nregions, regions_cap;

@@ -401,9 +401,9 @@ static bool prepare_atomic(struct inst *i, char *why)
     { \
         "llvm.amdgcn." name, fn, NULL, NULL, false \
     }
-#define WARP(name, fn, whole) \
+#define WARP(name, fn, who) \
     { \
-        "llvm.amdgcn." name, NULL, fn, NULL, whole \
+        "llvm.amdgcn." name, NULL, fn, NULL, who \
     }
 const struct op amd_ops[] = {
     LANE("workitem.id.x", workitem),
@@ -424,22 +424,22 @@ const struct op amd_ops[] = {
     LANE("s.setprio", nothing),
     LANE("s.sleep", nothing),
     LANE("s.nop", nothing),
-    WARP("s.waitcnt", waitcnt, true),
-    WARP("s.barrier", s_barrier, true),
-    WARP("wave.barrier", wave_barrier, false),
-    WARP("readfirstlane.*", read_first, false),
-    WARP("readlane.*", read_lane, false),
-    WARP("ballot.i64", ballot, false),
-    WARP("ds.bpermute", bpermute, false),
-    WARP("ds.swizzle", swizzle, false),
-    WARP("update.dpp.*", dpp, false),
-    WARP("permlane32.swap", permlane32, false),
-    WARP("permlane16.swap", permlane16, false),
-    { "llvm.amdgcn.mfma.*", NULL, mfma, prepare_mfma, true },
+    WARP("s.waitcnt", waitcnt, LIVE_LANES),
+    WARP("s.barrier", s_barrier, LIVE_LANES),
+    WARP("wave.barrier", wave_barrier, ANY_LANES),
+    WARP("readfirstlane.*", read_first, ANY_LANES),
+    WARP("readlane.*", read_lane, ANY_LANES),
+    WARP("ballot.i64", ballot, ANY_LANES),
+    WARP("ds.bpermute", bpermute, ANY_LANES),
+    WARP("ds.swizzle", swizzle, ANY_LANES),
+    WARP("update.dpp.*", dpp, ANY_LANES),
+    WARP("permlane32.swap", permlane32, ANY_LANES),
+    WARP("permlane16.swap", permlane16, ANY_LANES),
+    { "llvm.amdgcn.mfma.*", NULL, mfma, prepare_mfma, ALL_LANES },
     LANE("make.buffer.rsrc.*", make_rsrc),
-    { "llvm.amdgcn.raw.ptr.buffer.load.*", buffer_load, NULL, prepare_buffer, false },
-    { "llvm.amdgcn.raw.ptr.buffer.store.*", buffer_store, NULL, prepare_buffer, false },
-    { "llvm.amdgcn.raw.ptr.buffer.atomic.*", buffer_atomic, NULL, prepare_atomic, false },
-    { "fence", NULL, fence, NULL, false },
-    { NULL, NULL, NULL, NULL, false },
+    { "llvm.amdgcn.raw.ptr.buffer.load.*", buffer_load, NULL, prepare_buffer, ANY_LANES },
+    { "llvm.amdgcn.raw.ptr.buffer.store.*", buffer_store, NULL, prepare_buffer, ANY_LANES },
+    { "llvm.amdgcn.raw.ptr.buffer.atomic.*", buffer_atomic, NULL, prepare_atomic, ANY_LANES },
+    { "fence", NULL, fence, NULL, ANY_LANES },
+    { NULL, NULL, NULL, NULL, ANY_LANES },
 };

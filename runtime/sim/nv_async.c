@@ -1,5 +1,5 @@
 #include "sim.h"
-const struct op nv_async_ops[] = { { NULL, NULL, NULL, NULL, false } };
+const struct op nv_async_ops[] = { { NULL, NULL, NULL, NULL, ANY_LANES } };
 bool async_progress(struct block *b)
 {
     (void)b;

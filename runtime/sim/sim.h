@@ -93,7 +93,8 @@ struct op {
     void (*lane)(struct lane *l, const struct inst *i, uint64_t *r);
     void (*warp)(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r);
     bool (*prepare)(struct inst *i, char *why); // at load: false: not supported, why
-    bool whole;                                 // of a warp op: every lane of the warp must take part
+    // Of a warp op, who must take part: whoever is there; every lane that has not ended; every lane of the warp.
+    enum { ANY_LANES, LIVE_LANES, ALL_LANES } lanes;
 };
 extern const struct op nv_ops[], nv_async_ops[], amd_ops[]; // each ends with a NULL name
 

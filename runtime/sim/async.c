@@ -9,7 +9,8 @@
 static void land(struct lane *l, const struct copy *c)
 {
     struct block *b = l->warp->block;
-    memcpy(b->shared + c->to, c->from, (size_t)c->from_bytes);
+    if (c->from_bytes)
+        memcpy(b->shared + c->to, c->from, (size_t)c->from_bytes);
     memset(b->shared + c->to + c->from_bytes, 0, (size_t)(c->bytes - c->from_bytes));
     if (b->launch->shadow)
         shadow_landed(l, c->site, c->to, c->bytes, false);

@@ -347,10 +347,13 @@ static int option(struct cli *c, const char *a)
     const struct {
         const char *name;
         bool *to;
-    } flags[] = { { "--time", &c->time },           { "--time=kernels", &c->time_kernels },
-                  { "--report", &c->report },       { "--bitcode", &c->o.bitcode },
+    } flags[] = { { "--time", &c->time },
+                  { "--time=kernels", &c->time_kernels },
+                  { "--report", &c->report },
+                  { "--bitcode", &c->o.bitcode },
                   { "--lineinfo", &c->o.lineinfo },
-                  { "--ptx-only", &c->o.ptx_only }, { "--list-kernels", &c->list_kernels },
+                  { "--ptx-only", &c->o.ptx_only },
+                  { "--list-kernels", &c->list_kernels },
                   { "--verify=0", &c->o.no_verify } };
     const char *v;
     for (size_t i = 0; i < sizeof values / sizeof *values; i++) {

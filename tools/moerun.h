@@ -17,7 +17,8 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
     char type[8]; // "" for numbers
 };
 struct options {
-    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special, *save, *against;
+    const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special,
+        *save, *against;
     const struct model *models[LIST_MAX];
     int nmodels;
     struct model custom; // --model=E:K:H:I[:...]

@@ -52,8 +52,8 @@ static bool compare(const char *dir, const char *name, const void *p, size_t n, 
     if (!differ)
         printf("  %s: %" PRId64 " values, equal bit by bit\n", name, of);
     else
-        printf("  %s: %" PRId64 " of %" PRId64 " values differ, by at most %" PRId64 " steps of the %d-bit format\n", name, differ, of,
-               most, 8 * bytes);
+        printf("  %s: %" PRId64 " of %" PRId64 " values differ, by at most %" PRId64 " steps of the %d-bit format\n",
+               name, differ, of, most, 8 * bytes);
     free(other);
     return true;
 }

@@ -380,8 +380,8 @@ static void buffer_atomic(struct lane *l, const struct inst *i, uint64_t *r)
     uint32_t *p = (uint32_t *)(void *)buffer(l, i, r, 1, ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC, &n);
     if (p) {
         old = __atomic_load_n(p, __ATOMIC_RELAXED);
-        while (!__atomic_compare_exchange_n(p, &old, real ? (uint32_t)f32_bits(as_f32(old) + as_f32(x)) : old + x, false,
-                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        while (!__atomic_compare_exchange_n(p, &old, real ? (uint32_t)f32_bits(as_f32(old) + as_f32(x)) : old + x,
+                                            false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
             ;
     }
     out(i, r, old);

@@ -190,7 +190,9 @@ static void run_op(struct warp *w)
         return;
     const struct inst *i = earliest(w, standing, &mask);
     uint64_t all = all_lanes(w->nlanes);
-    uint64_t needed = i->op->lanes == ALL_LANES ? all : i->op->lanes == LIVE_LANES ? all & ~lanes_in(w, LANE_DONE) : mask;
+    uint64_t needed = i->op->lanes == ALL_LANES    ? all
+                      : i->op->lanes == LIVE_LANES ? all & ~lanes_in(w, LANE_DONE)
+                                                   : mask;
     if (mask != needed) {
         diverged(w, i, mask, needed & ~mask);
         return;

@@ -57,7 +57,8 @@ static bool configure(struct moesim_device *d, const char *spec, char *why)
         const char *s = spec + n + 1;
         size_t len = strcspn(s, ",");
         if (!option(d, s, len)) {
-            snprintf(why, MOESIM_WHY, "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, budget=N, fast",
+            snprintf(why, MOESIM_WHY,
+                     "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, budget=N, fast",
                      len < 60 ? (int)len : 60, s);
             return false;
         }

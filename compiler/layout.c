@@ -240,8 +240,8 @@ static bool look(void *user, struct op *op)
     return true;
 }
 
-// The two axes of the accumulators: the instruction's bits, then the warp's further tiles, then the warps. A warp has at
-// least the positions of one fetch of the operand, which may be those of several instructions.
+// The two axes of the accumulators: the instruction's bits, then the warp's further tiles, then the warps. A warp has
+// at least the positions of one fetch of the operand, which may be those of several instructions.
 static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, int warps, int first_warp)
 {
     struct bit bits[BITS_MAX];

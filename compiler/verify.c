@@ -1,12 +1,12 @@
 // verify: after every stage, is the tile IR what that stage promises? Lists all faults at the guilty lines.
 //
-//   any stage   values are defined before use and in scope; operands and types fit (op_infer again); axes are in scope and
-//               lie between the bounds that their declaration computes
+//   any stage   values are defined before use and in scope; operands and types fit (op_infer again); axes are in scope
+//               and lie between the bounds that their declaration computes
 //   expand      no composite operation
 //   sched       sizes are powers of two; threads within the arch's limits
-//   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); operands live where
-//               the operation reads them; shared buffers lie apart and inside the block's bytes; copies, puts and mmas
-//               fit them; the ring is safe (verify_ring.c)
+//   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); operands live
+//               where the operation reads them; shared buffers lie apart and inside the block's bytes; copies, puts and
+//               mmas fit them; the ring is safe (verify_ring.c)
 #include "verify.h"
 
 #include <string.h>

@@ -100,8 +100,8 @@ kernel scatter(i: i32[N], x: f32[M], y: out f32[N], c: inout i32[M], s: inout f3
     }
 }
 
-// Values before an atomic sum, needed by more threads than the sum itself occupies: one block, each place added to by one
-// position, so that every order gives the same. Places past the end give 0.
+// Values before an atomic sum, needed by more threads than the sum itself occupies: one block, each place added to by
+// one position, so that every order gives the same. Places past the end give 0.
 kernel tickets(n: inout i32[1], c: inout i32[M], s: inout f32[N], y: out i32[M, N], z: out f32[M, N])
     require M <= 16, N <= 256 {
     let i = range(M)
@@ -156,8 +156,8 @@ kernel half(x: f16[M, K], w: f16[N, K], y: out f16[M, N]) {
     }
 }
 
-// Rows that start at multiples of 16 bytes: copies of 16 bytes (cp.async on NVIDIA), with indices from memory, in a ring whose
-// last trips lie past the end; and stores of several columns at once.
+// Rows that start at multiples of 16 bytes: copies of 16 bytes (cp.async on NVIDIA), with indices from memory, in a ring
+// whose last trips lie past the end; and stores of several columns at once.
 kernel aligned(x: bf16[M, K], row: i32[M], w: bf16[N, K], y: out bf16[M, N]) require K % 8 == 0, N % 8 == 0 {
     parallel m in tile(M), n in tile(N) {
         var s: f32[m, n] = 0

@@ -6,14 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void land(struct lane *l, const struct copy *c)
+static void land(struct lane *l, const struct copy *c, bool agent)
 {
     struct block *b = l->warp->block;
     if (c->from_bytes)
         memcpy(b->shared + c->to, c->from, (size_t)c->from_bytes);
     memset(b->shared + c->to + c->from_bytes, 0, (size_t)(c->bytes - c->from_bytes));
     if (b->launch->shadow)
-        shadow_landed(l, c->site, c->to, c->bytes, false);
+        shadow_landed(l, c->site, c->to, c->bytes, agent);
 }
 
 void copy_issue(struct lane *l, struct site *s, uint32_t to, const uint8_t *from, int bytes, int from_bytes)
@@ -23,8 +23,8 @@ void copy_issue(struct lane *l, struct site *s, uint32_t to, const uint8_t *from
         int cap = l->copies_cap ? 2 * l->copies_cap : 32;
         void *p = realloc(l->copies, (size_t)cap * sizeof *l->copies);
         if (!p) { // then it lands at once, which is allowed
-            struct copy c = { to, bytes, from_bytes, from, s, 0 };
-            land(l, &c);
+            struct copy c = { to, bytes, from_bytes, from, s, 0, 0 };
+            land(l, &c, false);
             return;
         }
         l->copies = p;
@@ -32,7 +32,7 @@ void copy_issue(struct lane *l, struct site *s, uint32_t to, const uint8_t *from
     }
     if (b->launch->shadow)
         shadow_inflight(l, s, to, bytes, from);
-    l->copies[l->ncopies++] = (struct copy){ to, bytes, from_bytes, from, s, -1 };
+    l->copies[l->ncopies++] = (struct copy){ to, bytes, from_bytes, from, s, -1, 0 };
 }
 
 void copy_commit(struct lane *l)
@@ -51,16 +51,45 @@ void copy_wait(struct lane *l, int pending)
         done += (int)(sim_random(b) % (unsigned)(pending + 1));
     for (int i = 0; i < l->ncopies; i++)
         if (l->copies[i].group >= 0 && l->copies[i].group < done)
-            land(l, &l->copies[i]);
+            land(l, &l->copies[i], false);
         else
             l->copies[kept++] = l->copies[i];
     l->ncopies = kept;
 }
 
+int copy_track(struct lane *l)
+{
+    l->arrives++;
+    for (int i = 0; i < l->ncopies; i++)
+        l->copies[i].arrive = l->copies[i].arrive ? l->copies[i].arrive : l->arrives;
+    return l->arrives;
+}
+
+void copy_arrived(struct lane *l, int number)
+{
+    int kept = 0;
+    for (int i = 0; i < l->ncopies; i++)
+        if (l->copies[i].arrive && l->copies[i].arrive <= number)
+            land(l, &l->copies[i], true);
+        else
+            l->copies[kept++] = l->copies[i];
+    l->ncopies = kept;
+}
+
+// Those that an mbarrier stands for are its waiters' concern.
 void copy_end(struct lane *l)
 {
-    if (l->ncopies)
-        finding(l, l->copies[0].site, F_LEAK, 0, "%d asynchronous copies are not waited for when the thread ends",
-                l->ncopies);
-    l->ncopies = 0;
+    int kept = 0;
+    const struct copy *lost = NULL;
+    for (int i = 0; i < l->ncopies; i++)
+        if (l->copies[i].arrive)
+            l->copies[kept++] = l->copies[i];
+        else
+            lost = lost ? lost : &l->copies[i];
+    if (lost)
+        finding(l, lost->site, F_LEAK, 0, "%d asynchronous copies are not waited for when the thread ends",
+                l->ncopies - kept);
+    l->ncopies = kept;
+    if (l->warp->block->launch->machine->nv)
+        async_lane_end(l);
 }

@@ -235,12 +235,17 @@ static void add_entry(struct build *b, LLVMValueRef f)
     unsigned n = LLVMCountParams(f);
     LLVMValueRef *v = calloc(n + 1, sizeof *v);
     snprintf(name, sizeof name, "moesim_enter_%s", b->fn->name);
+    unsigned byval = LLVMGetEnumAttributeKindForName("byval", 5);
     LLVMValueRef e = LLVMAddFunction(b->mod, name, LLVMFunctionType(b->none, &b->ptr, 1, 0));
     LLVMPositionBuilderAtEnd(b->b, LLVMAppendBasicBlockInContext(b->lc, e, ""));
     for (unsigned i = 0; v && i < n; i++) {
         LLVMValueRef at = LLVMConstInt(b->i64, i, 0);
         LLVMValueRef p = LLVMBuildLoad2(b->b, b->ptr, LLVMBuildGEP2(b->b, b->ptr, LLVMGetParam(e, 0), &at, 1, ""), "");
-        v[i] = LLVMBuildLoad2(b->b, LLVMTypeOf(LLVMGetParam(f, i)), p, "");
+        LLVMTypeRef t = LLVMTypeOf(LLVMGetParam(f, i));
+        if (LLVMGetEnumAttributeAtIndex(f, i + 1, byval)) // the kernel gets where the bytes are
+            v[i] = LLVMBuildIntToPtr(b->b, LLVMBuildPtrToInt(b->b, p, b->i64, ""), t, "");
+        else
+            v[i] = LLVMBuildLoad2(b->b, t, p, "");
     }
     LLVMBuildCall2(b->b, ft, f, v, n, "");
     LLVMBuildRetVoid(b->b);
@@ -256,8 +261,8 @@ static bool convert_kernel(struct build *b, LLVMValueRef f)
     b->order = NULL;
     b->line = 0;
     if (ok) {
-        strip(f);
         add_entry(b, f);
+        strip(f);
     }
     b->fn = NULL;
     return ok;

@@ -86,7 +86,7 @@ void moesim_op(struct site *s, uint64_t *io)
     l->io = io;
     if (l->again.bytes)
         shadow_again(l);
-    if (s->ninsts != 1 || i->guard >= 0) {
+    if (s->ninsts != 1 || i->guard >= 0 || s->nconsts) {
         ptx_run(l, s, io);
     } else if (i->op->lane) {
         i->op->lane(l, i, io);
@@ -327,6 +327,8 @@ static void place_of(const struct warp *w, char out[160])
 {
     const struct inst *i = w->waits ? w->wait_at : NULL;
     char place[64];
+    for (int k = 0; k < w->nlanes && !i; k++) // those that look for something hold the others up
+        i = w->lanes[k].state == LANE_WAITS ? w->lanes[k].at : NULL;
     for (int k = 0; k < w->nlanes && !i; k++)
         i = w->lanes[k].state == LANE_DONE ? NULL : w->lanes[k].at;
     if (w->done == w->nlanes)
@@ -354,6 +356,9 @@ static void deadlock(struct block *b)
         }
         snprintf(last, sizeof last, "%s", here);
     }
+    if (b->launch->machine->nv)
+        async_state(b, text + (n < (int)sizeof text ? n : (int)sizeof text - 1),
+                    n < (int)sizeof text ? (int)sizeof text - n : 1);
     struct site *s = NULL;
     for (int i = 0; first && i < first->nlanes && !s; i++)
         s = first->lanes[i].at ? first->lanes[i].at->site : NULL;
@@ -365,21 +370,34 @@ static void deadlock(struct block *b)
     __atomic_store_n(&b->launch->stop, true, __ATOMIC_RELAXED);
 }
 
+// A warp that can run and has not looked in vain since something happened last.
+static struct warp *overlooked(struct block *b, uint64_t looked)
+{
+    for (int i = 0; i < b->nwarps; i++)
+        if (can_run(&b->warps[i]) && !(looked >> i & 1))
+            return &b->warps[i];
+    return NULL;
+}
+
 static void run_warps(struct block *b)
 {
     int idle = 0;
+    uint64_t looked = 0;
     while (b->ended < b->nwarps && !stopped(b->launch)) {
-        struct warp *w = pick(b);
+        struct warp *w = idle > 4 * b->nwarps ? overlooked(b, looked) : pick(b);
         b->progress = false;
         if (w)
             step(w);
         idle = b->progress ? 0 : idle + 1;
-        if (b->launch->seed && b->bulks && sim_random(b) % 8 == 0)
-            async_progress(b);
-        if ((!w || idle > 4 * b->nwarps) && !stopped(b->launch) && b->ended < b->nwarps) {
+        looked = b->progress ? 0 : w ? looked | 1ull << w->index : looked;
+        if (b->launch->seed && b->bulks && sim_random(b) % 8 == 0 && async_progress(b)) {
+            idle = 0;
+            looked = 0;
+        } else if (!w && !stopped(b->launch) && b->ended < b->nwarps) {
             if (!async_progress(b))
                 deadlock(b);
             idle = 0;
+            looked = 0;
         }
     }
 }
@@ -412,7 +430,7 @@ static bool shared_ready(struct worker *me, const struct launch *l, int nwarps)
     free(me->shared);
     free(me->shadow);
     me->shared = aligned_alloc(4096, want);
-    me->shadow = calloc((size_t)want * (size_t)(nwarps + 1), sizeof *me->shadow);
+    me->shadow = calloc((size_t)want * (size_t)(nwarps + 2), sizeof *me->shadow);
     me->shared_cap = want;
     me->shadow_warps = nwarps;
     return me->shared && me->shadow;
@@ -421,7 +439,7 @@ static bool shared_ready(struct worker *me, const struct launch *l, int nwarps)
 static void clocks_start(struct worker *me, struct block *b)
 {
     if (me->clock > 1u << 26) { // entries have 28 bits
-        memset(me->shadow, 0, (size_t)me->shared_cap * (size_t)(me->shadow_warps + 1) * sizeof *me->shadow);
+        memset(me->shadow, 0, (size_t)me->shared_cap * (size_t)(me->shadow_warps + 2) * sizeof *me->shadow);
         me->clock = 0;
     }
     b->clock0 = b->agent_clock = me->clock + 1;

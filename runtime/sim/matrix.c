@@ -353,7 +353,7 @@ static bool read_operand(const struct shared *from, char operand, uint64_t bits,
         int row = mn_major ? i % (mn / 8) : i / 2, k = mn_major ? i / (mn / 8) : i % 2;
         uint32_t address = s.start + chunk_offset(&s, mn_major, (uint32_t)row, (uint32_t)k);
         uint32_t at = swizzle_from(s.width, s.base, address);
-        double *to = out + (mn_major ? row * 8 * row_step + k * k_step : row * row_step + k * 8 * k_step);
+        double *to = !out ? NULL : out + (mn_major ? row * 8 * row_step + k * k_step : row * row_step + k * 8 * k_step);
         int step = mn_major ? row_step : k_step;
 
         if ((size_t)at + 16 > from->bytes) {
@@ -363,6 +363,8 @@ static bool read_operand(const struct shared *from, char operand, uint64_t bits,
         }
         if (from->touch)
             from->touch(from->user, at, 16);
+        if (!out)
+            continue;
         for (int e = 0; e < 8; e++) {
             uint32_t half = from->memory[at + 2 * (uint32_t)e] | (uint32_t)from->memory[at + 2 * (uint32_t)e + 1] << 8;
 
@@ -423,6 +425,16 @@ static bool check_wgmma(const struct wgmma *w, char why[128])
     else
         return true;
     return false;
+}
+
+bool wgmma_reads(const struct wgmma *w, size_t bytes, uint64_t a_desc, uint64_t b_desc, wgmma_touch *touch, void *user,
+                 char why[128])
+{
+    struct shared from = { NULL, bytes, touch, user };
+
+    return check_wgmma(w, why) &&
+           (!w->a_shared || read_operand(&from, 'A', a_desc, w->in, w->trans_a, 64, 16, 1, NULL, why)) &&
+           read_operand(&from, 'B', b_desc, w->in, w->trans_b, w->n, 1, w->n, NULL, why);
 }
 
 bool wgmma_run(const struct wgmma *w, const uint8_t *shared, size_t bytes, const uint32_t *a_regs, uint64_t a_desc,

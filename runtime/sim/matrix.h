@@ -55,6 +55,9 @@ struct wgmma {
 typedef void wgmma_touch(void *user, uint32_t address, int bytes);
 bool wgmma_run(const struct wgmma *w, const uint8_t *shared, size_t bytes, const uint32_t *a_regs, uint64_t a_desc,
                uint64_t b_desc, uint32_t *d, wgmma_touch *touch, void *user, char why[128]);
+// The touches alone.
+bool wgmma_reads(const struct wgmma *w, size_t bytes, uint64_t a_desc, uint64_t b_desc, wgmma_touch *touch, void *user,
+                 char why[128]);
 
 // ldmatrix / stmatrix .m8n8 .b16: count 1, 2 or 4 matrices; rows[8 * count]: host addresses of the 16-byte rows, matrix-major
 // (those that lane i names are rows[i]). regs: [32 * count].

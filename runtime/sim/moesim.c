@@ -298,6 +298,7 @@ const struct moesim_api *moesim_api(int version)
         .reseed = sim_reseed,
         .origin = sim_origin,
         .stats = sim_stats,
+        .tensor_map = tensor_map_encode,
     };
     return version == MOESIM_VERSION ? &api : NULL;
 }

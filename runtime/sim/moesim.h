@@ -16,7 +16,7 @@
 #define MOESIM_H
 #include "../image.h"
 
-enum { MOESIM_VERSION = 1, MOESIM_WHY = 512 };
+enum { MOESIM_VERSION = 2, MOESIM_WHY = 512 };
 
 struct moesim_device;
 struct moesim_module;
@@ -32,6 +32,17 @@ struct moesim_stats { // of all launches since the device was opened or moesim_s
     uint64_t lane_instructions; // LLVM instructions carried out, summed over lanes
     double seconds;             // wall clock, in launches
     double compile_seconds;     // making host code
+};
+
+// A tensor in device memory and how boxes of it are copied: the arguments of cuTensorMapEncodeTiled, innermost dimension first.
+enum moesim_elem { MOESIM_U8, MOESIM_I32, MOESIM_F16, MOESIM_BF16, MOESIM_F32 };
+struct moesim_tensor {
+    enum moesim_elem elem;
+    int rank; // 1..5
+    const void *base;
+    uint64_t dims[5], strides[4]; // strides: bytes, of dimension 1 and up
+    uint32_t box[5], steps[5];    // steps: element strides
+    int swizzle;                  // 0, 32, 64, 128 bytes
 };
 
 struct moesim_api {
@@ -66,6 +77,9 @@ struct moesim_api {
     // Which place of which kernel wrote this byte last, as text; "" if no kernel of the last launch on that memory did.
     void (*origin)(const struct moesim_device *d, const void *p, char text[MOESIM_WHY]);
     void (*stats)(const struct moesim_device *d, struct moesim_stats *out);
+    // Writes the 128 bytes that stand for a CUtensorMap: for a kernel's parameter `ptr byval([128 x i8])` (its entry in args points
+    // to them) or for device memory. They mean nothing to a GPU. false: why, by the rules of cuTensorMapEncodeTiled.
+    bool (*tensor_map)(void *map, const struct moesim_tensor *t, char why[MOESIM_WHY]);
 };
 // NULL if this library is not of that version.
 MOE_IMAGE_API const struct moesim_api *moesim_api(int version);

@@ -204,9 +204,9 @@ static bool declaration(struct parser *p)
         return bad(p, "expected a type", p->p);
     do {
         int slot = word(p, name, sizeof name, "_%") ? slot_of(p, name, true) : -1;
-        if (slot < 0 || slot > 63)
+        if (slot < 0)
             return bad(p, "expected a register's name", p->p);
-        if (!strcmp(type, ".pred"))
+        if (!strcmp(type, ".pred") && slot < 64)
             p->s->preds |= 1ull << slot;
     } while (take(p, ','));
     return true;
@@ -302,6 +302,18 @@ static bool link_branches(struct parser *p)
     return true;
 }
 
+// LLVM numbers the copies of a statement, for labels: "${:uid}". Here each has its own labels anyway.
+static const char *without_uid(struct moesim_module *m, const char *text)
+{
+    char *copy = module_keep(m, strlen(text) + 1), *to = copy;
+    for (const char *p = text; copy && *p;)
+        if (!strncmp(p, "${:uid}", 7))
+            p += 7;
+        else
+            *to++ = *p++;
+    return copy;
+}
+
 bool ptx_parse(struct moesim_module *m, struct site *s, const char *text, int noperands, char *why)
 {
     struct parser *p = calloc(1, sizeof *p);
@@ -311,10 +323,10 @@ bool ptx_parse(struct moesim_module *m, struct site *s, const char *text, int no
     }
     p->m = m;
     p->s = s;
-    p->p = text;
+    p->p = without_uid(m, text);
     p->why = why;
     p->noperands = p->nslots = s->noperands = noperands;
-    bool ok = true;
+    bool ok = p->p || bad(p, "out of memory", "");
     while (ok && (space(p), *p->p))
         ok = statement(p);
     ok = ok && link_branches(p);
@@ -356,6 +368,8 @@ void ptx_run(struct lane *l, struct site *s, uint64_t *io)
         if (i->guard >= 0 && (io[i->guard] & 1) == i->guard_not)
             continue;
         if (!i->op) {
+            if (i->num < pc) // so that loops end
+                moesim_count(1);
             pc = (int)i->num;
         } else if (i->op->lane) {
             i->op->lane(l, i, io);

@@ -47,6 +47,11 @@ void clock_join(uint32_t *to, const uint32_t *from)
         to[i] = to[i] > from[i] ? to[i] : from[i];
 }
 
+bool shadow_ordered(const struct lane *l, uint32_t clock, int thread)
+{
+    return before(l->warp, clock, thread, l->thread);
+}
+
 static const struct site *site_of(const struct lane *l, uint64_t id)
 {
     const struct moesim_module *m = l->warp->block->launch->kernel->module;
@@ -67,11 +72,20 @@ static void shared_race(struct lane *l, struct site *s, uint32_t at, uint64_t e,
     char place[64];
     if (!o)
         return;
-    if (e & IN_FLIGHT)
+    if (e & IN_FLIGHT && strstr(o->what, "mbarrier.init"))
+        finding(l, s, F_ASYNC, o->id,
+                "shared byte 0x%x is touched by this %s, but belongs to the mbarrier of %s, %s: only mbarrier "
+                "operations may",
+                at, s->what, o->what, site_place(o, place));
+    else if (e & IN_FLIGHT)
         finding(l, s, F_ASYNC, o->id,
                 "shared byte 0x%x is touched by this %s while the %s of thread %d (warp %d, lane %d), %s, "
                 "may still be in flight",
                 at, s->what, o->what, t, t / lanes, t % lanes, site_place(o, place));
+    else if (t >= AGENT_THREAD)
+        finding(l, s, F_RACE, o->id,
+                "shared byte 0x%x was %s by the asynchronous %s, %s, and nothing orders that before this %s", at, did,
+                o->what, site_place(o, place), s->what);
     else
         finding(l, s, F_RACE, o->id,
                 "shared byte 0x%x was %s by thread %d (warp %d, lane %d), %s, and nothing orders that before "
@@ -148,9 +162,32 @@ static bool check_writes(struct lane *l, struct site *s, uint32_t at, int bytes,
     return true;
 }
 
+// Reads of engines have a row of their own: how many are in flight << CLOCK_SHIFT | site of the last.
+static uint64_t *engine_reads(const struct lane *l)
+{
+    return reads(l, l->warp->block->worker->shadow_warps);
+}
+
+static bool check_engines(struct lane *l, struct site *s, uint32_t at, int bytes)
+{
+    const uint64_t *r = engine_reads(l) + at;
+    char place[64];
+    for (int i = 0; i < bytes; i++) {
+        const struct site *o = r[i] ? site_of(l, r[i] >> SITE_SHIFT & 0x7fffff) : NULL;
+        if (!o)
+            continue;
+        finding(l, s, F_ASYNC, o->id, "shared byte 0x%x is written by this %s while the %s, %s, may still read it",
+                at + (uint32_t)i, s->what, o->what, site_place(o, place));
+        return false;
+    }
+    return true;
+}
+
 static bool check_reads(struct lane *l, struct site *s, uint32_t at, int bytes, int access)
 {
     const struct block *b = l->warp->block;
+    if (b->engine_reads && !check_engines(l, s, at, bytes))
+        return false;
     for (int w = 0; w < b->nwarps; w++) {
         const uint64_t *r = reads(l, w) + at;
         uint64_t most = 0;
@@ -205,6 +242,70 @@ void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes, bool 
             (e & ((1ull << THREAD_SHIFT) - 1));
     for (int i = 0; i < bytes; i++)
         w[i] = e;
+}
+
+// ---- engines (PTX ISA, "Async proxy") ------------------------------------------------------------------------------
+
+void shadow_proxy_fence(struct lane *l)
+{
+    struct warp *w = l->warp;
+    for (int i = 0; i <= AGENT; i++)
+        w->seen[PROXIED + i] = w->seen[PROXIED + i] > w->seen[i] ? w->seen[PROXIED + i] : w->seen[i];
+    w->seen[PROXIED + w->index] = w->clock;
+    clock_release(w);
+}
+
+bool shadow_engine_may(struct lane *l, struct site *s, uint32_t at, int bytes)
+{
+    const struct warp *me = l->warp;
+    const uint64_t *w = writes(l);
+    int lanes = me->block->launch->machine->lanes;
+    uint64_t last = 0;
+    char place[64];
+    if (!check_writes(l, s, at, bytes, ACCESS_READ, NULL))
+        return false;
+    for (uint32_t i = at; i < at + (uint32_t)bytes; i++) {
+        uint64_t e = w[i];
+        int t = thread_of(e);
+        if (e == last || t >= AGENT_THREAD || clock_of(e) <= me->seen[PROXIED + t / lanes]) {
+            last = e;
+            continue;
+        }
+        const struct site *o = site_of(l, e >> SITE_SHIFT & 0x7fffff);
+        finding(l, s, F_RACE, o ? o->id : 0,
+                "shared byte 0x%x was written by thread %d (warp %d, lane %d), %s, and is read by this %s through the "
+                "async "
+                "proxy: fence.proxy.async is missing in between",
+                i, t, t / lanes, t % lanes, site_place(o, place), s->what);
+        return false;
+    }
+    return true;
+}
+
+void shadow_engine_reads(struct lane *l, struct site *s, uint32_t at, int bytes)
+{
+    uint64_t *r = engine_reads(l) + at;
+    for (int i = 0; i < bytes; i++)
+        r[i] = ((r[i] >> CLOCK_SHIFT) + 1) << CLOCK_SHIFT | (uint64_t)(s->id & 0x7fffff) << SITE_SHIFT;
+    l->warp->block->engine_reads += bytes;
+}
+
+void shadow_engine_dropped(struct lane *l, uint32_t at, int bytes)
+{
+    uint64_t *r = engine_reads(l) + at;
+    for (int i = 0; i < bytes; i++) {
+        r[i] -= 1ull << CLOCK_SHIFT;
+        r[i] = r[i] >> CLOCK_SHIFT ? r[i] : 0;
+    }
+    l->warp->block->engine_reads -= bytes;
+}
+
+void shadow_engine_done(struct lane *l, struct site *s, uint32_t at, int bytes)
+{
+    uint64_t *r = reads(l, l->warp->index) + at, e = entry(l, s, 0);
+    shadow_engine_dropped(l, at, bytes);
+    for (int i = 0; i < bytes; i++)
+        r[i] = e;
 }
 
 // ---- tensors -----------------------------------------------------------------------------------------------------

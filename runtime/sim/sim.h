@@ -18,7 +18,8 @@
 enum {
     WARPS_MAX = 32, // of a block
     AGENT = 32,     // what stands for a warp when asynchronous engines write
-    CLOCKS = 33,
+    PROXIED = 33, // clocks PROXIED + warp: up to when its writes are visible to the async proxy too (fence.proxy.async)
+    CLOCKS = 66,
     LANES_MAX = 64, // of a warp
     THREADS_MAX = 1024,
     BARRIERS_MAX = 16, // named barriers of a block
@@ -164,7 +165,8 @@ struct copy { // an asynchronous copy of one lane into shared memory
     int bytes, from_bytes; // the rest is zero
     const uint8_t *from;
     struct site *site;
-    int group; // -1: not committed yet
+    int group;  // -1: not committed yet
+    int arrive; // 0, or the number of the cp.async.mbarrier.arrive that stands for it
 };
 struct
     again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
@@ -186,6 +188,7 @@ struct lane {
     struct again again; // bytes 0: none
     struct copy *copies;
     int ncopies, copies_cap, groups; // groups committed so far
+    int arrives, bulk_groups;        // cp.async.mbarrier.arrive, groups of bulk stores so far
 };
 struct warp {
     struct block *block;
@@ -220,9 +223,10 @@ struct block {
     bool progress;        // something other than a failed poll happened
     uint32_t clock0;      // entries of shared shadow below are of other blocks
     uint32_t agent_clock; // of AGENT
-    struct mbar *mbars;   // async.c
-    struct bulk *bulks;
-    void *state; // nv_async.c's own
+    struct mbar *mbars;   // nv_mbarrier.c
+    struct bulk *bulks;   // nv_bulk.c: in flight, the oldest first
+    int engine_reads;     // shared bytes that engines may still read, counted with how often
+    void *state;          // nv_async.c's own
 };
 struct worker {
     struct launch *launch;
@@ -233,7 +237,8 @@ struct worker {
     const void *home_stack; // where the worker's own stack is (address sanitizer)
     size_t home_size;
     uint8_t *shared;
-    uint64_t *shadow; // shared memory: [0] writes, [1 + warp] reads, each shared_cap entries
+    uint64_t
+        *shadow; // shared memory: [0] writes, [1 + warp] reads, the last: reads of engines, each shared_cap entries
     uint32_t shared_cap;
     int shadow_warps;
     uint32_t clock;
@@ -316,8 +321,15 @@ void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, 
 void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from);
 void shadow_again(struct lane *l); // judges l->again: called before whatever the lane does next
 void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes,
-                   bool agent);     // and has written them, by this lane or AGENT
-void clock_release(struct warp *w); // everything before is complete
+                   bool agent); // and has written them, by this lane or AGENT
+// An engine reads these bytes on the lane's behalf: may it? false: something was found.
+bool shadow_engine_may(struct lane *l, struct site *s, uint32_t at, int bytes);
+void shadow_engine_reads(struct lane *l, struct site *s, uint32_t at, int bytes); // from now on; may overlap
+void shadow_engine_done(struct lane *l, struct site *s, uint32_t at, int bytes);  // and the lane knows that it has
+void shadow_engine_dropped(struct lane *l, uint32_t at, int bytes);               // or nobody will
+bool shadow_ordered(const struct lane *l, uint32_t clock, int thread); // what that thread did then comes before
+void shadow_proxy_fence(struct lane *l);                               // fence.proxy.async
+void clock_release(struct warp *w);                                    // everything before is complete
 void clock_join(uint32_t *to, const uint32_t *from);
 
 bool module_constant(const struct module_fn *fn, uint64_t address, int bytes);
@@ -339,11 +351,17 @@ bool region_shadow(struct region *r);
 // ---- async.c
 void copy_issue(struct lane *l, struct site *s, uint32_t to, const uint8_t *from, int bytes, int from_bytes);
 void copy_commit(struct lane *l);
-void copy_wait(struct lane *l, int pending); // groups that may stay in flight
-void copy_end(struct lane *l);               // the lane ends
-bool async_progress(struct block *b);        // lands something of the engines; false: nothing is in flight
+void copy_wait(struct lane *l, int pending);   // groups that may stay in flight
+void copy_end(struct lane *l);                 // the lane ends
+int copy_track(struct lane *l);                // of the copies so far an mbarrier will tell: a number for
+void copy_arrived(struct lane *l, int number); // their landing
+// nv_async.c
+bool async_progress(struct block *b); // lands something of the engines; false: nothing is in flight
+void async_lane_end(struct lane *l);
 void async_block_end(struct block *b);
-void amd_block_end(struct block *b); // amd_ops.c: block->state
+int async_state(const struct block *b, char *out, int max); // what is waited for, for the report of a deadlock
+bool tensor_map_encode(void *map, const struct moesim_tensor *t, char why[MOESIM_WHY]); // nv_bulk.c
+void amd_block_end(struct block *b);                                                    // amd_ops.c: block->state
 
 // ---- report.c
 void finding(struct lane *l, struct site *s, enum finding_kind kind, uint64_t other, const char *fmt, ...)

@@ -355,6 +355,31 @@ static void repeatable(void **state)
     assert_string_not_equal(first, r.text);
 }
 
+// What is told does not depend on which worker was first: the lowest block, each pair of places once.
+static void lowest_block(void **state)
+{
+    static const char faults[] = HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n"
+                                      "  %sn = getelementptr i32, ptr addrspace(3) %st, i32 1\n"
+                                      "  %v = load i32, ptr addrspace(3) %sn, align 4\n"
+                                      "  %far = getelementptr i32, ptr addrspace(1) %a, i32 70\n"
+                                      "  %u = load i32, ptr addrspace(1) %far, align 4\n" TAIL;
+    (void)state;
+    for (int seed = 0; seed < 12; seed++) {
+        char first[16384], spec[48];
+        snprintf(spec, sizeof spec, "sm_80,seed=%d,threads=1", seed);
+        strcpy(first, run_on(spec, faults, 40, 1024).text);
+        assert_non_null(strstr(first, ": k: bounds: block 0, "));
+        snprintf(spec, sizeof spec, "sm_80,seed=%d,threads=4", seed);
+        for (int repeat = 0; repeat < 4; repeat++) {
+            struct ran r = run_on(spec, faults, 40, 1024);
+            const char *at = strstr(r.text, ": bounds: block 0, ");
+            assert_non_null(at);
+            assert_null(strstr(at + 1, ": bounds: "));
+            assert_string_equal(r.text, first);
+        }
+    }
+}
+
 // Lines and columns come from the module's debug information.
 static void lines(void **state)
 {
@@ -386,7 +411,7 @@ int main(void)
         cmocka_unit_test(divergence),    cmocka_unit_test(named_barrier),    cmocka_unit_test(async_copy),
         cmocka_unit_test(global_memory), cmocka_unit_test(atomics),          cmocka_unit_test(limits),
         cmocka_unit_test(unknown),       cmocka_unit_test(bad_devices),      cmocka_unit_test(repeatable),
-        cmocka_unit_test(lines),
+        cmocka_unit_test(lines),         cmocka_unit_test(lowest_block),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

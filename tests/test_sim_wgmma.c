@@ -133,7 +133,8 @@ static void put_mbarrier(const char *what, int at, int value)
 }
 static void put_mbarrier_wait(int at, int parity)
 {
-    put("  call void asm sideeffect \"{\n.reg .pred P1;\nLAB_WAIT_${:uid}:\nmbarrier.try_wait.parity.shared::cta.b64 P1, [$0], "
+    put("  call void asm sideeffect \"{\n.reg .pred P1;\nLAB_WAIT_${:uid}:\nmbarrier.try_wait.parity.shared::cta.b64 "
+        "P1, [$0], "
         "$1;\n"
         "@P1 bra DONE;\nbra.uni LAB_WAIT_${:uid};\nDONE:\n}\", \"r,r,~{memory}\"(i32 %d, i32 %d)\n",
         at, parity);

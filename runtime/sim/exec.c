@@ -584,6 +584,7 @@ int launch_run(struct launch *l, char *why)
     run_workers(l);
     clock_gettime(CLOCK_MONOTONIC, &t1);
     d->stats.seconds += (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
+    findings_sort(d, had);
     return d->nfindings > had;
 }
 

@@ -74,9 +74,8 @@ static void sim_close(struct moesim_device *d)
     workers_free(d);
     memory_close(d);
     for (int i = 0; i < d->nfindings; i++)
-        free(d->findings[i]);
+        free(d->findings[i].text);
     free(d->findings);
-    free(d->keys);
     pthread_mutex_destroy(&d->lock);
     free(d);
 }
@@ -249,13 +248,13 @@ static void sim_reseed(struct moesim_device *d, uint64_t seed)
 
 static const char *sim_finding(const struct moesim_device *d, int i)
 {
-    return i >= 0 && i < d->nfindings ? d->findings[i] : NULL;
+    return i >= 0 && i < d->nfindings ? d->findings[i].text : NULL;
 }
 
 static void sim_clear(struct moesim_device *d)
 {
     while (d->nfindings)
-        free(d->findings[--d->nfindings]);
+        free(d->findings[--d->nfindings].text);
 }
 
 static void sim_origin(const struct moesim_device *d, const void *p, char text[MOESIM_WHY])

@@ -220,6 +220,7 @@ struct block {
     uint64_t rng;
     uint64_t budget; // lane instructions left
     int ended, turn, policy;
+    uint32_t nfindings;   // before duplicates are dropped
     bool progress;        // something other than a failed poll happened
     uint32_t clock0;      // entries of shared shadow below are of other blocks
     uint32_t agent_clock; // of AGENT
@@ -260,6 +261,12 @@ struct launch {
     bool shadow, stop; // stop: atomic
     uint64_t seed;
 };
+struct found { // a finding; of those with one key, that of the lowest block
+    uint64_t key;
+    uint32_t block, order; // order: within the block
+    uint64_t launch;
+    char *text;
+};
 struct moesim_device {
     const struct machine *machine;
     uint64_t seed;
@@ -271,8 +278,7 @@ struct moesim_device {
     uint32_t serial, launches;
     struct worker *workers;
     pthread_mutex_t lock; // findings
-    char **findings;
-    uint64_t *keys;
+    struct found *findings;
     int nfindings, findings_cap;
     struct moesim_stats stats;
     struct moesim_kernel *kernels;
@@ -364,6 +370,7 @@ bool tensor_map_encode(void *map, const struct moesim_tensor *t, char why[MOESIM
 void amd_block_end(struct block *b);                                                    // amd_ops.c: block->state
 
 // ---- report.c
+void findings_sort(struct moesim_device *d, int from); // by block
 void finding(struct lane *l, struct site *s, enum finding_kind kind, uint64_t other, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 void finding_launch(struct launch *l, enum finding_kind kind, const char *fmt, ...)

@@ -219,6 +219,10 @@ static void one_fact(struct checker *s, const struct annot *a)
         d->min_blocks = annot_int(s, a, 0, 0, 32);
     } else if (!strcmp(f, "cluster")) {
         d->cluster = annot_int(s, a, 0, 0, 16);
+    } else if (!strcmp(f, "model")) {
+        d->fixed_ns = annot_int(s, a, 0, 0, 1 << 30);
+        d->trip_ps = annot_int(s, a, 1, 0, 1 << 30);
+        d->resident = annot_int(s, a, 2, 0, 64);
     } else if (!strcmp(f, "swap")) {
         d->swap = true;
     } else if (!strcmp(f, "persistent")) {
@@ -235,7 +239,7 @@ static void one_fact(struct checker *s, const struct annot *a)
 void check_kernel_facts(struct checker *s, const struct node *n)
 {
     struct kernel *k = s->k;
-    annots_only(s, n, "bind variant warps stages mma group blocks cluster swap persistent shared scratch");
+    annots_only(s, n, "bind variant warps stages mma group blocks cluster swap persistent model shared scratch");
     k->sched = (struct sched){ .variant = "", .warps_m = 1, .warps_n = 1, .stages = 1, .mma = -1 };
     k->scratch = -1;
     k->scheduled = annot_find(n, "warps") != NULL;

@@ -291,6 +291,11 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
         return false;
     }
     *out = best;
+    struct use u;
+    resources(c->arch, s, out, &u);
+    out->resident = u.blocks;
+    out->fixed_ns = FIXED_NS / u.blocks;
+    out->trip_ps = (int)(1000 * (trip_ns(c->arch, s, out, &u) + SYNC_NS / (double)u.blocks));
     return true;
 }
 

@@ -327,7 +327,7 @@ static bool write_image(struct run *r)
     struct image_kernel *k = NEWN(r->c->arena, struct image_kernel, r->variants.n + 1);
     enum code_kind kind = r->o.ptx_only && t->text_code != CODE_NONE ? t->text_code : t->binary_code;
     struct image_desc d = {
-        .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .kernels = k, .nkernels = r->variants.n
+        .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .gbps = (int)r->c->arch->gbps, .kernels = k, .nkernels = r->variants.n
     };
     const char *code = NULL;
     for (int i = 0; i < r->variants.n; i++)

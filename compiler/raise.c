@@ -583,6 +583,12 @@ static void sched_facts(struct raiser *r, struct node *n)
         annot(r, n, "persistent");
     if (s->cluster)
         annot_int(r, n, "cluster", s->cluster);
+    if (s->resident) {
+        struct annot *m = annot(r, n, "model");
+        annot_arg(r, m, int_node(r, s->fixed_ns));
+        annot_arg(r, m, int_node(r, s->trip_ps));
+        annot_arg(r, m, int_node(r, s->resident));
+    }
 }
 
 static void kernel_facts(struct raiser *r, struct node *n)

@@ -48,6 +48,8 @@ extern const struct driver cuda_driver, sim_driver;
 // "3" -> 3, "" -> 0; anything else: -1.
 int device_ordinal(const char *which);
 
+struct moe_device *image_device(const struct moe_image *m);
+
 // Keeps the text for moe_error() and returns status.
 int device_fail(struct moe_device *d, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 #endif

@@ -28,7 +28,7 @@ enum section {
 static const char *const section_names[S_COUNT] = { "code", "ptx",     "bitcode", "strings", "kernels", "params",
                                                     "dims", "clauses", "axes",    "terms",   "reserved" };
 // Bytes of a record of each table; 1 for blobs.
-static const int record_bytes[S_COUNT] = { 1, 1, 1, 1, 88, 56, 32, 32, 8, 16, 1 };
+static const int record_bytes[S_COUNT] = { 1, 1, 1, 1, 104, 56, 32, 32, 8, 16, 1 };
 static const char magic[8] = { 'M', 'O', 'E', 'I', 'M', 'G', '\r', '\n' };
 enum { HEADER = 224, SECTIONS_AT = 48, CHECKSUM_AT = 24, ALIGN = 16, THREADS_MAX = 1024, SHARED_MAX = 1 << 20 };
 
@@ -219,7 +219,7 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
     unsigned char *p = reserve(w, S_KERNELS, 1);
     if (p) { // record: name, variant, symbol, doc, threads, regs, shared (8), warps_m, warps_n, stages, group,
              // cluster, 0,
-             //         then first and count in params, dims, clauses, axes
+             //         then first and count in params, dims, clauses, axes; fixed_ns, trip_ps, resident, 0
         const int facts[6] = { k->warps_m, k->warps_n, k->stages, k->group, k->cluster, 0 };
         for (int i = 0; i < 4; i++)
             put32(p + 4 * i, texts[i]);
@@ -232,6 +232,9 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
             put32(p + 56 + 8 * i, (uint32_t)(w->used[tables[i]] / (size_t)record_bytes[tables[i]]));
             put32(p + 60 + 8 * i, (uint32_t)counts[i]);
         }
+        put32(p + 88, (uint32_t)k->fixed_ns);
+        put32(p + 92, (uint32_t)k->trip_ps);
+        put32(p + 96, (uint32_t)k->resident);
     }
     for (int i = 0; i < k->nparams; i++)
         put_param(w, &k->params[i]);
@@ -312,6 +315,7 @@ bool moe_image_write(const struct image_desc *d, void *bytes, size_t size, char 
     put32(p + 12, HEADER);
     put64(p + 16, total);
     put32(p + 32, (uint32_t)d->kind);
+    put32(p + 36, (uint32_t)d->gbps);
     for (int s = 0; s < S_COUNT; s++) {
         put64(p + SECTIONS_AT + 16 * s, w.at[s]);
         put64(p + SECTIONS_AT + 16 * s + 8, w.used[s]);
@@ -384,8 +388,8 @@ static bool check_header(struct reader *r, size_t size)
     if (get64(p + CHECKSUM_AT) != checksum(p, size))
         return fail(r->err, "checksum %016" PRIx64 ", but the bytes give %016" PRIx64, get64(p + CHECKSUM_AT),
                     checksum(p, size));
-    if (get32(p + 36))
-        return fail(r->err, "reserved field of the header is not zero");
+    if (get32(p + 36) > 1000000)
+        return fail(r->err, "model: %" PRIu32 " bytes a ns", get32(p + 36));
     return check_sections(r, size);
 }
 
@@ -575,6 +579,9 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
     for (int j = 0; j < 6; j++)
         if (get32(p + 32 + 4 * j) > (j == 5 ? 0u : 65536u))
             return fail(r->err, "kernel %" PRIu32 ": schedule fact %d is %" PRIu32, i, j, get32(p + 32 + 4 * j));
+    for (int j = 0; j < 4; j++)
+        if (get32(p + 88 + 4 * j) > (j == 3 ? 0u : j == 2 ? 64u : 1u << 30))
+            return fail(r->err, "kernel %" PRIu32 ": model fact %d is %" PRIu32, i, j, get32(p + 88 + 4 * j));
     for (uint32_t j = 0; j < i; j++) {
         const unsigned char *q = record(r, S_KERNELS, j);
         const char *t = (const char *)record(r, S_STRINGS, 0);
@@ -729,6 +736,9 @@ static void read_kernel(const struct reader *r, const unsigned char *p, const st
     k->nclauses = (int)get32(p + 76);
     k->axes = w->axes + get32(p + 80);
     k->naxes = (int)get32(p + 84);
+    k->fixed_ns = (int)get32(p + 88);
+    k->trip_ps = (int)get32(p + 92);
+    k->resident = (int)get32(p + 96);
 }
 
 static struct whole *whole_new(const struct reader *r)
@@ -771,6 +781,7 @@ struct image_desc *moe_image_read(const void *bytes, size_t size, char err[IMAGE
     d->arch = text_at(&r, r.base + 40);
     d->compiler = text_at(&r, r.base + 44);
     d->kind = (enum image_code)get32(r.base + 32);
+    d->gbps = (int)get32(r.base + 36);
     d->code = record(&r, S_CODE, 0);
     d->code_size = r.n[S_CODE];
     d->ptx = r.n[S_PTX] ? record(&r, S_PTX, 0) : NULL;

@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 enum {
-    IMAGE_VERSION = 1,
+    IMAGE_VERSION = 2,
     IMAGE_ERR_MAX = 256, // bytes of an error text, its NUL included
     // Limits of the format; a writer that exceeds one gets an error, a reader refuses.
     IMAGE_KERNELS_MAX = 1024,
@@ -111,6 +111,9 @@ struct image_kernel {
     int64_t shared;                               // dynamic shared bytes of a block
     int regs;                                     // registers of a thread; 0: unknown
     int warps_m, warps_n, stages, group, cluster; // of the schedule, 0: not stated; cluster > 1: blocks of a cluster
+    // By the compiler's model, for choosing among variants: the time that a block keeps its multiprocessor, in all and for one
+    // trip of its main loop, while `resident` blocks share it. 0: not known.
+    int fixed_ns, trip_ps, resident;
     int nparams, ndims, nclauses, naxes;
     const struct image_param *params;
     const struct image_dim *dims;
@@ -121,6 +124,7 @@ struct image_desc {
     const char *arch;     // "sm_90a"
     const char *compiler; // name and version of who wrote it
     enum image_code kind; // of `code`
+    int gbps;             // bytes a ns from memory of the common part of this arch (model); 0: not known
     const void *code;
     size_t code_size;
     const void *ptx; // optional, beside a cubin: the text it was made from
@@ -170,14 +174,14 @@ MOE_IMAGE_API void moe_image_describe(const struct image_desc *d, const char *ke
 // ---- the bytes (all integers little-endian)
 //   0  char[8] "MOEIMG\r\n"        8 u32 version           12 u32 bytes of this header (224)
 //  16  u64 total bytes            24 u64 checksum: FNV-1a 64 of all bytes but these eight
-//  32  u32 code kind              36 u32 0
+//  32  u32 code kind              36 u32 model: bytes a ns
 //  40  u32 arch, 44 u32 compiler: offsets in the strings
 //  48  11 sections, each u64 offset, u64 bytes: code, ptx, bitcode, strings, kernels, params, dims, clauses, axes,
 //  terms,
 //      and one reserved (0 bytes)
 // Sections lie in that order from byte 224 on; each starts at the next multiple of 16 after at least one zero byte
 // that follows the section before; the gaps are zeros. The strings begin with a NUL, and each ends with one. Records:
-// kernel 88, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
+// kernel 104, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
 #ifdef __cplusplus
 }
 #endif

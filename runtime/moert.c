@@ -272,6 +272,11 @@ int moe_unload(struct moe_image *m)
     return status;
 }
 
+struct moe_device *image_device(const struct moe_image *m)
+{
+    return m->device;
+}
+
 const struct image_desc *moe_describe(const struct moe_image *m)
 {
     return m->desc;

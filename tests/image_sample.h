@@ -64,6 +64,9 @@ static const struct image_kernel sample_kernels[] = {
       4,
       8,
       0,
+      2200,
+      1647620,
+      1,
       5,
       6,
       2,
@@ -72,14 +75,16 @@ static const struct image_kernel sample_kernels[] = {
       sample_dims,
       sample_clauses,
       sample_axes },
-    { "gate_up",     "r16",       "gate_up_r16",  "",         128, 65536, 96, 1, 4, 4, 0, 0, 5, 6, 2, 3,
+    { "gate_up",     "r16",       "gate_up_r16",  "",         128, 65536, 96, 1, 4, 4, 0, 0, 550, 90000, 4, 5, 6, 2, 3,
       sample_params, sample_dims, sample_clauses, sample_axes },
-    { "scale", "", "scale", "", 128, 0, 0, 4, 1, 0, 0, 0, 3, 1, 1, 0, scale_params, scale_dims, scale_clauses, NULL },
+    { "scale", "", "scale",      "",         128,           0,   0, 4, 1, 0, 0, 0, 0, 0, 0, 3, 1,
+      1,       0,  scale_params, scale_dims, scale_clauses, NULL },
 };
 static const struct image_desc sample_image = {
     "sm_90a",
     "moec 0.1 (test)",
     IMAGE_CUBIN,
+    4800,
     "\x7f"
     "ELF code",
     9,

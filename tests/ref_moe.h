@@ -18,29 +18,39 @@ int64_t ref_ulps(bool f16, uint16_t a, uint16_t b); // steps of the format betwe
 
 // ---- the layer
 enum ref_matrix { REF_GATE, REF_UP, REF_DOWN };
+enum ref_activation { REF_SILU, REF_GELU, REF_CLAMPED }; // as the kernels gate_up, gate_up_gelu, gate_up_clamp
 struct ref_layer {
-    int tokens, experts, topk, hidden, ffn;
+    int tokens, experts, topk, hidden,
+        ffn; // experts: that have weights here, shared ones too; topk: slots a token, likewise
     bool f16;
+    enum ref_activation activation;
+    double alpha, limit;  // of REF_CLAMPED
     const uint16_t *x;    // [tokens, hidden]
     const int32_t *ids;   // [tokens, topk]; an id outside 0 .. experts - 1 takes no part
     const float *weights; // [tokens, topk]
     // Row `index` of one expert's matrix as doubles: gate and up have ffn rows of `hidden`, down has `hidden` rows of
     // ffn.
     void (*row)(void *user, enum ref_matrix which, int expert, int index, double *out);
+    // The bias of that row; NULL: none have one.
+    double (*bias)(void *user, enum ref_matrix which, int expert, int index);
     void *user;
 };
 // y[n, hidden] of the given tokens, nothing rounded on the way.
 bool ref_tokens(const struct ref_layer *l, const int *tokens, int n, double *y);
 
 struct ref_router {
-    int tokens, experts, topk;
+    int tokens, experts, topk; // without the shared ones
     bool sigmoid, renorm;
     double scale;
-    const float *logits; // [tokens, experts]
-    const float *bias;   // [experts]
+    int groups, keep_groups; // more than 1: of route_grouped
+    bool group_pairs;
+    int shared;                  // experts E .. that every token has behind its own
+    const double *shared_weight; // [tokens]: of the shared experts; NULL: 1
+    const float *logits;         // [tokens, experts]
+    const float *bias;           // [experts]
 };
-// The definition of route_softmax and route_sigmoid. ids in order of preference; keys (optional): score + bias of
-// each.
+// The definition of route_softmax and route_sigmoid. ids and
+// weights: topk + shared; in order of preference, then the shared ones. keys (optional): score + bias of the first topk.
 void ref_route(const struct ref_router *r, int token, int32_t *ids, double *weights, double *keys);
 
 // The definition of count and plan. slots = tokens * topk; chunks = ceil(slots / chunk).

@@ -48,10 +48,12 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
     assert_string_equal(a->variant, b->variant);
     assert_string_equal(a->symbol, b->symbol);
     assert_string_equal(a->doc, b->doc);
-    const int64_t fa[] = { a->threads, a->shared,  a->regs,    a->warps_m, a->warps_n,  a->stages,
-                           a->group,   a->cluster, a->nparams, a->ndims,   a->nclauses, a->naxes };
-    const int64_t fb[] = { b->threads, b->shared,  b->regs,    b->warps_m, b->warps_n,  b->stages,
-                           b->group,   b->cluster, b->nparams, b->ndims,   b->nclauses, b->naxes };
+    const int64_t fa[] = { a->threads,  a->shared, a->regs,     a->warps_m, a->warps_n,
+                           a->stages,   a->group,  a->cluster,  a->nparams, a->ndims,
+                           a->nclauses, a->naxes,  a->fixed_ns, a->trip_ps, a->resident };
+    const int64_t fb[] = { b->threads,  b->shared, b->regs,     b->warps_m, b->warps_n,
+                           b->stages,   b->group,  b->cluster,  b->nparams, b->ndims,
+                           b->nclauses, b->naxes,  b->fixed_ns, b->trip_ps, b->resident };
     assert_memory_equal(fa, fb, sizeof fa);
     for (int i = 0; i < a->nparams; i++) {
         const struct image_param *p = &a->params[i], *q = &b->params[i];
@@ -182,11 +184,11 @@ struct damage {
 };
 static const struct damage damages[] = {
     { 0, 'X', 1, -1, "not an image" },
-    { 8, 2, 4, -1, "version 2" },
+    { 8, 1, 4, -1, "version 1" },
     { 16, 5, 8, -1, "says it has 5 bytes" },
     { 32, 9, 4, -1, "code kind 9" },
     { 32, 0, 4, -1, "code kind none with 9 bytes" },
-    { 36, 1, 4, -1, "reserved field" },
+    { 36, 1000001, 4, -1, "1000001 bytes a ns" },
     { 40, 100000, 4, -1, "arch: offset 100000" },
     { 40, 0, 4, -1, "arch is empty" },
     { 48, 0, 8, -1, "section code starts at 0" },
@@ -196,6 +198,9 @@ static const struct damage damages[] = {
     { 16, 1025, 4, 0, "1025 threads" },
     { 24, 1 << 30, 8, 0, "1073741824 shared bytes" },
     { 0, 0, 4, 0, "kernel name is empty" },
+    { 88, 1u << 31, 4, 0, "model fact 0" },
+    { 96, 65, 4, 0, "model fact 2 is 65" },
+    { 100, 1, 4, 1, "model fact 3 is 1" },
     { 60, 65, 4, 1, "params 5 + 65" },
     { 60, 4, 4, 2, "params" },
     { 56, 1, 4, 0, "params 1 + 5" },
@@ -210,7 +215,7 @@ static void test_named_damage(void **state)
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         const struct damage *x = &damages[i];
         memcpy(q, p, n);
-        size_t at = x->offset + (x->kernel >= 0 ? kernels + 88 * (size_t)x->kernel : 0);
+        size_t at = x->offset + (x->kernel >= 0 ? kernels + 104 * (size_t)x->kernel : 0);
         for (int j = 0; j < x->bytes; j++)
             q[at + (size_t)j] = (unsigned char)(x->value >> 8 * j);
         seal(q, n);
@@ -362,7 +367,7 @@ static void test_describe(void **state)
     (void)state;
     char text[8192] = "";
     moe_image_describe(&sample_image, "scale", false, collect, text);
-    assert_string_equal(text, "image 1 arch sm_90a code cubin\n"
+    assert_string_equal(text, "image 2 arch sm_90a code cubin\n"
                               "kernel scale symbol scale\n"
                               "  threads 128 shared 0 warps 4x1 stages 0 group 0\n"
                               "  param a: in f32[C] align 16\n"

@@ -40,8 +40,9 @@ $(B)/libmoert.so: $(call obj,$(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -Wl,-z,defs -ldl -lpthread
 $(B)/libmoesim.so: $(call obj,$(SIM) $(IMAGE))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -Wl,-z,defs -lLLVM -lm -lpthread
+# libmoert's JIT sees the compiler in the program by its exported names.
 $(B)/moerun: $(call obj,$(MOERUN) $(COMPILER) $(RUNTIME))
-	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -ldl -lm -lpthread
+	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -Wl,--export-dynamic-symbol='moec_*' -ldl -lm -lpthread
 
 # ---- machines without LLVM: the runtime and moerun, with ready images
 LITE := $(B)/lite
@@ -132,7 +133,7 @@ check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
-	@for h in compiler/moec.h runtime/moert.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	@for h in compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
 	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
@@ -183,7 +184,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
+	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

@@ -168,10 +168,13 @@ FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined 
 FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE)
 fuzz:
 	@tools/deps.sh fuzz
-	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image
+	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image $(B)/fuzz/ptx
 	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@clang-22 $(FUZZ_FLAGS) $(LLVM_CFLAGS) -o $(B)/fuzz/fuzz_ptx tests/fuzz/fuzz_ptx.c $(SIM) $(IMAGE) -L$(LLVM_PREFIX)/lib \
+	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+	@grep -ho '[a-z_:.0-9]*\(async\|mbarrier\|bar\|mma\|ld\|st\|mov\)[^\"]*;' tests/test_sim*.c | awk '{ print "\3" $$0 > "$(B)/fuzz/ptx/" NR }'
 	@for f in $$(git ls-files '*.dsl'); do cp $$f $(B)/fuzz/parse/$$(echo $$f | tr / _); done
-	@for f in parse image; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
+	@for f in parse image ptx; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
 	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \
 	    ls crash-* 2>/dev/null && exit 1 || true; done
 

@@ -40,8 +40,9 @@ $(B)/libmoert.so: $(call obj,$(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -Wl,-z,defs -ldl -lpthread
 $(B)/libmoesim.so: $(call obj,$(SIM) $(IMAGE))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -Wl,-z,defs -lLLVM -lm -lpthread
+# libmoert's JIT sees the compiler in the program by its exported names.
 $(B)/moerun: $(call obj,$(MOERUN) $(COMPILER) $(RUNTIME))
-	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -ldl -lm -lpthread
+	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -Wl,--export-dynamic-symbol='moec_*' -ldl -lm -lpthread
 
 # ---- machines without LLVM: the runtime and moerun, with ready images
 LITE := $(B)/lite
@@ -132,7 +133,7 @@ check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
-	@for h in compiler/moec.h runtime/moert.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	@for h in compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
 	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
@@ -167,10 +168,13 @@ FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined 
 FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE)
 fuzz:
 	@tools/deps.sh fuzz
-	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image
+	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image $(B)/fuzz/ptx
 	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@clang-22 $(FUZZ_FLAGS) $(LLVM_CFLAGS) -o $(B)/fuzz/fuzz_ptx tests/fuzz/fuzz_ptx.c $(SIM) $(IMAGE) -L$(LLVM_PREFIX)/lib \
+	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+	@grep -ho '[a-z_:.0-9]*\(async\|mbarrier\|bar\|mma\|ld\|st\|mov\)[^\"]*;' tests/test_sim*.c | awk '{ print "\3" $$0 > "$(B)/fuzz/ptx/" NR }'
 	@for f in $$(git ls-files '*.dsl'); do cp $$f $(B)/fuzz/parse/$$(echo $$f | tr / _); done
-	@for f in parse image; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
+	@for f in parse image ptx; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
 	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \
 	    ls crash-* 2>/dev/null && exit 1 || true; done
 
@@ -183,7 +187,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
+	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

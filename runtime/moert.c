@@ -29,7 +29,7 @@ const char *moe_status_name(int status)
 {
     static const char *const names[] = { "MOE_OK",         "MOE_ERR_ARGUMENT", "MOE_ERR_LIBRARY", "MOE_ERR_NO_DEVICE",
                                          "MOE_ERR_MEMORY", "MOE_ERR_IMAGE",    "MOE_ERR_ARCH",    "MOE_ERR_SIGNATURE",
-                                         "MOE_ERR_LIMIT",  "MOE_ERR_DEVICE" };
+                                         "MOE_ERR_LIMIT",  "MOE_ERR_DEVICE",   "MOE_ERR_SOURCE",  "MOE_ERR_COMPILER" };
     return status >= 0 && status < (int)(sizeof names / sizeof names[0]) ? names[status] : "?";
 }
 

@@ -37,7 +37,7 @@ enum { MOERT_VERSION = 1 };
 enum moe_status { // pinned numbers
     MOE_OK = 0,
     MOE_ERR_ARGUMENT = 1,  // the call itself is wrong: a device name, a size, a handle
-    MOE_ERR_LIBRARY = 2,   // the driver library is missing, or lacks a function
+    MOE_ERR_LIBRARY = 2,   // the driver library (moe_jit: the compiler) is missing, or lacks a function
     MOE_ERR_NO_DEVICE = 3, // the driver is there, but not this device
     MOE_ERR_MEMORY = 4,    // host or device memory is exhausted
     MOE_ERR_IMAGE = 5,     // the image is damaged, or the driver refuses its code
@@ -45,6 +45,8 @@ enum moe_status { // pinned numbers
     MOE_ERR_SIGNATURE = 7, // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
     MOE_ERR_LIMIT = 8,     // launch: the grid, or shared memory, is beyond the device
     MOE_ERR_DEVICE = 9,    // the driver reported any other failure
+    MOE_ERR_SOURCE = 10,   // moe_jit: the source does not compile
+    MOE_ERR_COMPILER = 11, // moe_jit: the compiler failed for reasons of its own
 };
 MOE_API const char *moe_status_name(int status); // "MOE_ERR_ARCH"; "?" if unknown
 

@@ -1,5 +1,6 @@
 // moerun: runs, verifies and times the kernels of an image or of a DSL source. This file: the command line's outcome.
 #include "moerun.h"
+#include "../runtime/moejit.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -107,6 +108,12 @@ bool command_info(const struct options *o)
     return true;
 }
 
+static void warning(void *user, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "moerun: warning: %s\n", text);
+}
+
 int main(int argc, char **argv)
 {
     struct options o;
@@ -116,6 +123,9 @@ int main(int argc, char **argv)
     }
     if (!parse_options(argc, argv, &o))
         return EXIT_USAGE;
+    moe_on_warning(warning, NULL);
+    if (!strcmp(o.command, "cache"))
+        return command_cache(&o) ? EXIT_FINE : reported() ? reported() : EXIT_INTERNAL;
     device_choose(&o);
     bool ok = o.command[0] == 'b'   ? command_bench(&o)
               : o.command[0] == 'c' ? command_check(&o)

@@ -18,13 +18,13 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
 };
 struct options {
     const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special,
-        *save, *against;
+        *save, *against, *action; // action: of cache
     const struct model *models[LIST_MAX];
     int nmodels;
     struct model custom; // --model=E:K:H:I[:...]
     int tokens[LIST_MAX], ntokens;
     int rows[LIST_MAX], nrows; // tile of rows; empty: chosen; -1 alone: every variant
-    bool f16, verbose, bind_all, ptx;
+    bool f16, verbose, bind_all, ptx, no_cache;
     char routing; // 'u'niform, 'z'ipf, 'o'ne, 'f'ile; ids not from the router: 'h'oles, 'b'eyond, 't'wice
     double zipf;
     const char *routing_file;
@@ -38,6 +38,7 @@ struct options {
         int32_t lo, hi;
     } ranges[LIST_MAX];
     int nranges;
+    int64_t max_bytes, max_age; // cache prune; seconds. -1: not given
 };
 
 // ---- moerun.c
@@ -111,8 +112,8 @@ bool guarded_intact(struct device *d, const struct guarded *g, const char *name,
 bool against(const struct options *o, const char *name, const void *p, size_t n, int bytes);
 
 // ---- moerun_jit.c
-// An image for arch from --source. malloc; false after report().
-bool jit_compile(const struct options *o, const char *arch, const struct model *m, char **bytes, size_t *n);
+// --source compiled for the device, or found in the cache, and loaded. false after report().
+bool jit_load(struct device *d, const struct options *o, const struct model *m);
 
 // ---- moerun_options.c
 struct bound { // what the compiler is told: the model's dims and element type (m may be NULL), then -D, the later one
@@ -213,6 +214,7 @@ bool command_verify(const struct options *o); // and run
 bool command_bench(const struct options *o);
 bool command_check(const struct options *o);
 bool command_info(const struct options *o);
+bool command_cache(const struct options *o);
 
 // ---- moerun_json.c: a JSON array of flat objects, written as they come
 struct json {

@@ -69,11 +69,11 @@ bool device_load(struct device *d, const struct options *o, const struct model *
         d->eval = eval_open(o, m);
         return d->eval != NULL;
     }
-    bool ok =
-        o->image ? read_file(o->image, &bytes, &n) : jit_compile(o, o->arch ? o->arch : d->info.arch, m, &bytes, &n);
-    if (!ok)
+    if (!o->image)
+        return jit_load(d, o, m);
+    if (!read_file(o->image, &bytes, &n))
         return false;
-    ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image ? o->image : o->source);
+    bool ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image);
     free(bytes);
     return ok;
 }

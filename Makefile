@@ -69,7 +69,7 @@ $(B)/tests/mutate: $(B)/o/tests/mutate.o $(call obj,$(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM
 .SECONDARY:
 .PHONY: check
-check: $(B)/tests/libfakecuda.so $(B)/libmoesim.so $(addprefix $(B)/tests/,$(TESTS))
+check: $(B)/tests/libfakecuda.so $(B)/libmoesim.so $(B)/moec $(B)/libmoec.so $(addprefix $(B)/tests/,$(TESTS))
 	@tools/run_tests.sh $(B) $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)

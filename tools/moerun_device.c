@@ -173,26 +173,6 @@ const struct image_kernel *device_kernel(struct device *d, const struct options 
     return NULL;
 }
 
-int layer_variants(struct device *d, int *rows, int max)
-{
-    static const struct options any;
-    const struct image_kernel *k;
-    int n = 0;
-    for (int i = 0; (k = kernel_at(d, i)) && n < max; i++) {
-        int tile = moe_image_axis(k, "rows"), at = 0;
-        if (strcmp(k->name, "gate_up") || !tile || !device_kernel(d, &any, "down", tile))
-            continue;
-        while (at < n && rows[at] < tile)
-            at++;
-        if (at < n && rows[at] == tile)
-            continue;
-        memmove(rows + at + 1, rows + at, (size_t)(n - at) * sizeof *rows);
-        rows[at] = tile;
-        n++;
-    }
-    return n;
-}
-
 bool device_launch(struct device *d, const struct image_kernel *k, const struct moe_arg *args, int nargs,
                    const int64_t *dims, int tile)
 {

@@ -21,8 +21,8 @@ static enum exit_status exit_for(int status)
 bool jit_load(struct device *d, const struct options *o, const struct model *m)
 {
     static const char *const origins[] = { "", "in memory", "in the cache", "by the compiler" };
-    struct bound from[BINDINGS_MAX + 8];
-    struct moe_binding b[BINDINGS_MAX + 8];
+    struct bound from[BINDINGS_MAX + 12];
+    struct moe_binding b[BINDINGS_MAX + 12];
     enum moe_jit_origin origin = 0;
     char *text, why[8192] = "";
     size_t length;

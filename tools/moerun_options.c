@@ -21,6 +21,7 @@ void print_usage(FILE *f)
           "renormalised\n"
           "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
           "  --routing=uniform|zipf:A|one|file:F   or, in place of the router's ids: holes|beyond|twice\n"
+          "  --fused                  gate and up in one tensor    --parallel=RANK/OF: that rank's experts\n"
           "  --special=ties|logits-100|logits-low|nan-row|inf-weight   unusual data\n"
           "  --source=F.dsl           compiled for the device (kernels/moe.dsl)    --ptx: as PTX, without ptxas\n"
           "  --image=F.moe            compiled before, with moec    --ptxas=FILE    --no-cache: compile anew\n"
@@ -298,6 +299,13 @@ static bool other_option(const char *arg, struct options *o)
         return rows(v, o);
     if ((v = value_of(arg, "routing")))
         return routing(v, o);
+    if ((v = value_of(arg, "parallel")))
+        return (sscanf(v, "%d/%d", &o->rank, &o->ranks) == 2 && o->ranks > 0 && o->rank >= 0 && o->rank < o->ranks) ||
+               report(EXIT_USAGE, "--parallel=%s: expected RANK/OF", v);
+    if (!strcmp(arg, "--fused")) {
+        o->fused = true;
+        return true;
+    }
     if ((v = value_of(arg, "int")))
         return range(v, o);
     if ((v = value_of(arg, "floor")))
@@ -378,12 +386,17 @@ bool simulated(const struct options *o)
     return !strncmp(o->device, "sim:", 4);
 }
 
-int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 8])
+int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 12])
 {
     int n = 0;
     if (m) {
+        int all = m->experts + m->shared, routed = m->experts * (o->rank + 1) / (o->ranks ? o->ranks : 1) -
+                                                   m->experts * o->rank / (o->ranks ? o->ranks : 1);
+        int64_t local = o->ranks ? routed + m->shared : all;
         b[n++] = (struct bound){ "E", NULL, m->experts };
-        b[n++] = (struct bound){ "K", NULL, m->topk };
+        b[n++] = (struct bound){ "L", NULL, local };
+        b[n++] = (struct bound){ "F", NULL, o->fused ? 2 * local : local };
+        b[n++] = (struct bound){ "K", NULL, m->topk + m->shared };
         b[n++] = (struct bound){ "H", NULL, m->hidden };
         b[n++] = (struct bound){ "I", NULL, m->ffn };
         b[n++] = (struct bound){ "act", o->f16 ? "f16" : "bf16", 0 };

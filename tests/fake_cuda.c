@@ -123,7 +123,7 @@ CUresult cu_ctx_pop(CUcontext *context)
 CUresult cu_ctx_sync(void)
 {
     CALL("cuCtxSynchronize");
-    return fake_sync();
+    return fake_sync(NULL);
 }
 
 // ---- memory
@@ -227,7 +227,7 @@ CUresult cu_stream_destroy(CUstream stream)
 CUresult cu_stream_sync(CUstream stream)
 {
     CALL("cuStreamSynchronize");
-    return stream && !fake_get(stream, FAKE_STREAM) ? FAKE_HANDLE : fake_sync();
+    return fake_sync(stream);
 }
 
 CUresult cu_event_create(CUevent *event, unsigned flags)
@@ -246,20 +246,19 @@ CUresult cu_event_destroy(CUevent event)
 CUresult cu_event_record(CUevent event, CUstream stream)
 {
     CALL("cuEventRecord");
-    return fake_get(event, FAKE_EVENT) && (!stream || fake_get(stream, FAKE_STREAM)) ? CUDA_SUCCESS : FAKE_HANDLE;
+    return fake_record(event, stream);
 }
 
 CUresult cu_event_sync(CUevent event)
 {
     CALL("cuEventSynchronize");
-    return fake_get(event, FAKE_EVENT) ? CUDA_SUCCESS : FAKE_HANDLE;
+    return fake_event_sync(event);
 }
 
 CUresult cu_event_elapsed(float *ms, CUevent from, CUevent to)
 {
     CALL("cuEventElapsedTime");
-    *ms = 1.5f;
-    return fake_get(from, FAKE_EVENT) && fake_get(to, FAKE_EVENT) ? CUDA_SUCCESS : FAKE_HANDLE;
+    return fake_elapsed(ms, from, to);
 }
 
 CUresult cu_capture_begin(CUstream stream, CUstreamCaptureMode mode)
@@ -275,6 +274,7 @@ CUresult cu_capture_end(CUstream stream, CUgraph *graph)
 
 CUresult cu_graph_make(CUgraphExec *exec, CUgraph graph, unsigned long long flags)
 {
+    *exec = (CUgraphExec)(void *)&contexts; // what a failure leaves there
     CALL("cuGraphInstantiateWithFlags");
     return flags ? FAKE_INVALID : fake_instantiate((void **)exec, graph);
 }

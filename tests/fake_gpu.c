@@ -21,6 +21,7 @@ struct object {
     char name[128];
     struct launch *launches; // STREAM in capture, GRAPH, EXEC
     int n, capturing;
+    int recorded, waited; // EVENT
     pthread_t capturer;
     struct object *next;
 };
@@ -93,8 +94,26 @@ int fake_drop(void *handle, enum fake_kind kind, const char *name)
     return r;
 }
 
+// A copy up on its way, in the order of the legacy stream.
+static struct {
+    void *to, *bytes;
+    size_t n;
+} late;
+
+static void land(void)
+{
+    pthread_mutex_lock(&lock);
+    if (late.bytes)
+        memcpy(late.to, late.bytes, late.n);
+    free(late.bytes);
+    late.bytes = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
 static void reset(void)
 {
+    free(late.bytes);
+    late.bytes = NULL;
     while (objects) {
         struct object *o = objects;
         objects = o->next;
@@ -128,9 +147,13 @@ void fake_need_no_capture(void)
     pthread_mutex_unlock(&lock);
 }
 
-int fake_sync(void)
+int fake_sync(void *stream)
 {
+    if (stream && !fake_get(stream, FAKE_STREAM))
+        return FAKE_HANDLE;
     fake_need_no_capture();
+    if (!stream)
+        land();
     fake_gpu.synced_on = fake_here.current;
     return 0;
 }
@@ -166,6 +189,7 @@ static struct object *memory_of(const void *pointer, size_t bytes)
 
 int fake_free(void *pointer, const char *name)
 {
+    land();
     return fake_drop(memory_of(pointer, 0), FAKE_MEMORY, name);
 }
 
@@ -174,7 +198,14 @@ int fake_copy(void *to, const void *from, const void *device, size_t bytes)
     fake_need_no_capture();
     if (!memory_of(device, bytes))
         return FAKE_INVALID;
-    memcpy(to, from, bytes);
+    land();
+    if (device == to) {
+        late.to = to;
+        late.n = bytes;
+        late.bytes = memcpy(malloc(bytes + 1), from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
     return 0;
 }
 
@@ -182,6 +213,8 @@ int fake_fill(void *to, int value, size_t n, void *stream)
 {
     if (!memory_of(to, n) || (stream && !fake_get(stream, FAKE_STREAM)))
         return FAKE_INVALID;
+    if (!stream)
+        land();
     memset(to, value, n);
     return 0;
 }
@@ -259,12 +292,44 @@ int fake_run(void *function, const unsigned grid[3], const unsigned block[3], un
         s->launches = realloc(s->launches, (size_t)(s->n + 1) * sizeof l);
         s->launches[s->n++] = l;
     } else {
+        if (!s)
+            land();
         carry_out(&l);
     }
     return 0;
 }
 
-// ---- graphs
+// ---- events, graphs
+
+int fake_record(void *event, void *stream)
+{
+    struct object *e = fake_get(event, FAKE_EVENT);
+    if (!e || (stream && !fake_get(stream, FAKE_STREAM)))
+        return FAKE_HANDLE;
+    e->recorded = 1;
+    e->waited = 0;
+    return 0;
+}
+
+int fake_event_sync(void *event)
+{
+    struct object *e = fake_get(event, FAKE_EVENT);
+    fake_need_no_capture();
+    if (e)
+        e->waited = 1;
+    return e ? 0 : FAKE_HANDLE;
+}
+
+int fake_elapsed(float *ms, void *from, void *to)
+{
+    struct object *a = fake_get(from, FAKE_EVENT), *b = fake_get(to, FAKE_EVENT);
+    if (!a || !b || !a->recorded || !b->recorded)
+        return FAKE_HANDLE;
+    if (!b->waited)
+        return FAKE_NOT_READY;
+    *ms = 1.5f;
+    return 0;
+}
 
 int fake_begin(void *stream, int mode, int right_mode)
 {

@@ -2,6 +2,9 @@
 // are recorded (the kernel "scale" is also carried out), streams run at once, a capture collects launches. Any call can
 // be made to fail. A test gets the struct with dlsym(handle, "fake_gpu").
 //
+// A copy to the device lands late: when the legacy stream does something else or is waited for. Events are not ready before
+// somebody has waited for them.
+//
 // It checks its caller too: unknown or freed handles, the wrong current device, and allocation or synchronisation during
 // a capture count as `wrong`.
 #ifndef FAKE_GPU_H
@@ -10,10 +13,15 @@
 #include <stdint.h>
 
 enum { FAKE_CALLS_MAX = 4096, FAKE_ARGS_MAX = 16, FAKE_DEVICES_MAX = 8 };
-enum { FAKE_OUT_OF_MEMORY = 2, FAKE_INVALID = 1, FAKE_HANDLE = 400 }; // the same numbers in both vendors' libraries
-struct fake_thread {                                                  // what is current is a matter of each thread
-    intptr_t current;                                                 // CUDA: the context; HIP: the device's number
-    intptr_t stack[8];                                                // CUDA only
+enum {
+    FAKE_OUT_OF_MEMORY = 2,
+    FAKE_INVALID = 1,
+    FAKE_HANDLE = 400,
+    FAKE_NOT_READY = 600
+};                     // the same numbers in both vendors' libraries
+struct fake_thread {   // what is current is a matter of each thread
+    intptr_t current;  // CUDA: the context; HIP: the device's number
+    intptr_t stack[8]; // CUDA only
     int pushed;
     int last_error; // HIP only
 };
@@ -69,7 +77,10 @@ int fake_unload(void *module, const char *name);
 int fake_function(void **function, void *module, const char *name);
 int fake_run(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared, void *stream,
              void **args, void **extra);
-int fake_sync(void);
+int fake_sync(void *stream); // NULL: the legacy stream, or everything
+int fake_record(void *event, void *stream);
+int fake_event_sync(void *event);
+int fake_elapsed(float *ms, void *from, void *to);
 int fake_begin(void *stream, int mode, int right_mode);
 int fake_end(void *stream, void **graph, const char *name);
 int fake_instantiate(void **exec, void *graph);

@@ -120,7 +120,7 @@ hipError_t hip_device_set(int device)
 hipError_t hip_device_sync(void)
 {
     CALL("hipDeviceSynchronize");
-    return fake_sync();
+    return keep(fake_sync(NULL));
 }
 
 // ---- memory
@@ -204,7 +204,7 @@ hipError_t hip_stream_destroy(hipStream_t stream)
 hipError_t hip_stream_sync(hipStream_t stream)
 {
     CALL("hipStreamSynchronize");
-    return stream && !fake_get(stream, FAKE_STREAM) ? keep(FAKE_HANDLE) : fake_sync();
+    return keep(fake_sync(stream));
 }
 
 hipError_t hip_event_create(hipEvent_t *event, unsigned flags)
@@ -223,20 +223,19 @@ hipError_t hip_event_destroy(hipEvent_t event)
 hipError_t hip_event_record(hipEvent_t event, hipStream_t stream)
 {
     CALL("hipEventRecord");
-    return keep(fake_get(event, FAKE_EVENT) && (!stream || fake_get(stream, FAKE_STREAM)) ? hipSuccess : FAKE_HANDLE);
+    return keep(fake_record(event, stream));
 }
 
 hipError_t hip_event_sync(hipEvent_t event)
 {
     CALL("hipEventSynchronize");
-    return keep(fake_get(event, FAKE_EVENT) ? hipSuccess : FAKE_HANDLE);
+    return keep(fake_event_sync(event));
 }
 
 hipError_t hip_event_elapsed(float *ms, hipEvent_t from, hipEvent_t to)
 {
     CALL("hipEventElapsedTime");
-    *ms = 1.5f;
-    return keep(fake_get(from, FAKE_EVENT) && fake_get(to, FAKE_EVENT) ? hipSuccess : FAKE_HANDLE);
+    return keep(fake_elapsed(ms, from, to));
 }
 
 hipError_t hip_capture_begin(hipStream_t stream, hipStreamCaptureMode mode)
@@ -252,6 +251,7 @@ hipError_t hip_capture_end(hipStream_t stream, hipGraph_t *graph)
 
 hipError_t hip_graph_make(hipGraphExec_t *exec, hipGraph_t graph, hipGraphNode_t *node, char *log, size_t size)
 {
+    *exec = (hipGraphExec_t)(void *)&fake_here; // what a failure leaves there
     CALL("hipGraphInstantiate");
     return keep(node || log || size ? FAKE_INVALID : fake_instantiate((void **)exec, graph));
 }

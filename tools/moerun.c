@@ -99,11 +99,9 @@ bool command_info(const struct options *o)
     printf("%s: %s, %s\n", o->device, i->name, i->arch);
     if (d.gpu)
         printf("%d multiprocessors, %lld shared bytes a block, L2 %lld MB, memory %.1f GB (%d bits at %d MHz), clock "
-               "%d MHz, "
-               "driver for CUDA %d.%d\n",
+               "%d MHz, driver version %d\n",
                i->processors, (long long)i->shared_max, (long long)(i->l2_bytes >> 20), (double)i->memory_bytes * 1e-9,
-               i->memory_bus_bits, i->memory_clock_khz / 1000, i->clock_khz / 1000, i->driver_version / 1000,
-               i->driver_version % 1000 / 10);
+               i->memory_bus_bits, i->memory_clock_khz / 1000, i->clock_khz / 1000, i->driver_version);
     device_close(&d);
     return true;
 }

@@ -84,7 +84,7 @@ struct device {
     struct moe_info info;
     void *stream;
 };
-void device_choose(struct options *o); // --device left out: cuda:0, or the simulator if there is none
+void device_choose(struct options *o); // --device left out: cuda:0, hip:0, or the simulator if there is none
 bool device_open(struct device *d, const struct options *o);                        // without an image
 bool device_load(struct device *d, const struct options *o, const struct model *m); // --image, else --source compiled
 void device_unload(struct device *d);

@@ -25,13 +25,18 @@ static bool is_eval(const struct options *o)
 
 void device_choose(struct options *o)
 {
+    static const char *const gpus[] = { "cuda:0", "hip:0" };
     struct moe_device *d;
+    bool there = false;
     if (o->device[0])
         return;
-    o->device = "cuda:0";
-    bool there = moe_open(o->device, &d, NULL, 0) == MOE_OK;
-    if (there)
-        moe_close(d);
+    for (int i = 0; i < 2 && !there; i++) {
+        o->device = gpus[i];
+        there = moe_open(o->device, &d, NULL, 0) == MOE_OK;
+        if (there)
+            moe_close(d);
+    }
+    o->device = there ? o->device : "cuda:0";
     if (there || o->command[0] == 'b' || o->command[0] == 'i') // the simulator's times say nothing
         return;
     o->device = "sim:sm_90a";

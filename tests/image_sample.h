@@ -100,7 +100,7 @@ static const struct image_kernel sample_kernels[] = {
       sample_dims,
       sample_clauses,
       sample_axes },
-    { "scale", "", "scale",      "",         128,           0,   0, 4, 1, 0, 0, 0, 0, 0, 0, 3, 1,
+    { "scale", "", "scale",      "",         128,           0,   0, 4, 1, 0, 0, 0, 0, 0, 0, 0, 3, 1,
       1,       0,  scale_params, scale_dims, scale_clauses, NULL },
 };
 static const struct image_desc sample_image = {

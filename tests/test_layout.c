@@ -85,8 +85,8 @@ struct args {
 static const struct {
     const char *name;
     int64_t v;
-} dim_values[] = { { "T", T }, { "K", K }, { "S", S }, { "E", E }, { "H", H },
-                   { "I", I }, { "R", R }, { "N", N }, { "C", C } };
+} dim_values[] = { { "T", T }, { "K", K }, { "S", S }, { "E", E }, { "H", H }, { "I", I },
+                   { "R", R }, { "N", N }, { "C", C }, { "L", E }, { "F", E }, { "G", E } };
 
 static int64_t dim_value(const char *name)
 {
@@ -122,7 +122,11 @@ static void fill(const char *name, void *p, enum elem e, int64_t n)
 
 static void make_args(const struct kernel *k, struct args *a)
 {
-    static int32_t ints[] = { CHUNK, K, BLOCK, 1 };
+    static struct {
+        const char *name;
+        int32_t v;
+    } ints[] = { { "chunk", CHUNK }, { "topk", K - 1 }, { "choices", K },  { "block", BLOCK },
+                 { "groups", E },    { "keep", K },     { "any other", 1 } };
     static float scale = 2.5f;
     memset(a, 0, sizeof *a);
     seed = 7;
@@ -130,9 +134,10 @@ static void make_args(const struct kernel *k, struct args *a)
         const struct param *p = &k->params.v[i];
         int64_t n = 1;
         if (!p->buf) {
-            const char *s = p->scalar;
-            int which = !strcmp(s, "chunk") ? 0 : !strcmp(s, "topk") ? 1 : !strcmp(s, "block") ? 2 : 3;
-            a->v[a->n++] = (struct eval_arg){ p->elem == EL_F32 ? (void *)&scale : (void *)&ints[which], 4 };
+            size_t which = 0;
+            while (which + 1 < COUNTOF(ints) && strcmp(p->scalar, ints[which].name))
+                which++;
+            a->v[a->n++] = (struct eval_arg){ p->elem == EL_F32 ? (void *)&scale : (void *)&ints[which].v, 4 };
             continue;
         }
         for (int j = 0; j < p->buf->rank; j++)
@@ -175,7 +180,7 @@ static void same_outputs(const struct kernel *k, const struct args *a, const str
     int64_t written = 0;
     for (int i = 0; i < k->params.n; i++) {
         const struct buf *x = k->params.v[i].buf;
-        if (!x || x->kind != BUF_OUT)
+        if (!x || (x->kind != BUF_OUT && x->kind != BUF_INOUT))
             continue;
         if (x->elem == EL_I32 || x->elem == EL_BF16) { // bf16: sums in double round alike
             assert_memory_equal(a->v[i].data, b->v[i].data, (size_t)a->v[i].nbytes);

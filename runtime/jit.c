@@ -331,7 +331,7 @@ static void leave_table(struct entry *e) // under the lock
     for (struct entry **at = &table.first; *at; at = &(*at)->next)
         if (*at == e) {
             *at = e->next;
-            release(e);
+            e->users--; // the caller is another
             return;
         }
 }
@@ -419,6 +419,7 @@ static int jit(struct moe_device *d, const struct moe_compile *c, const struct m
     if (*e && (*e)->status) {
         status = say(why, (*e)->status, (*e)->why);
         let_go(*e);
+        *e = NULL;
     }
     if (!status && r->o.from)
         *r->o.from = from;

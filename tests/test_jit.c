@@ -25,9 +25,9 @@ static const char source[] = "// y = 2 x\n"
                              "    y[i] = x[i] * 2.0\n"
                              "  }\n"
                              "}\n";
-enum how { WELL, FAILS, SILENT, NOTHING, GARBAGE, OTHER_ARCH, HANGS, REAL };
+enum how { WELL, QUICK, FAILS, SILENT, NOTHING, GARBAGE, OTHER_ARCH, HANGS, REAL };
 static struct shared { // among processes
-    atomic_int compiles, hanging, go;
+    atomic_int compiles, hanging, go, orphan;
 } * shared;
 static char build[512]; // the folder of moec and libmoec.so
 
@@ -45,7 +45,8 @@ static int fake(void *user, const struct moe_compile *c, void **image, size_t *n
         while (!atomic_load(&shared->go))
             usleep(1000);
     }
-    usleep(20000); // time for others to come
+    if (how != QUICK)
+        usleep(20000); // time for others to come
     *image = NULL;
     if (how == FAILS)
         snprintf(why, why_size, "moe.dsl:3:4: error: no\n");
@@ -182,6 +183,29 @@ static void processes(void **state)
         assert_true(ended_well(pid[i]));
     COMPILES(1);
     assert_int_equal(files_in(dir, ""), 1);
+}
+
+// Many keys, each done in no time: whoever comes late sees the entry, whatever the lock file's fate.
+static void races(void **state)
+{
+    enum { P = 8, KEYS = 400 };
+    pid_t pid[P];
+    (void)state;
+    for (int i = 0; i < P; i++) {
+        pid[i] = fork();
+        for (int k = 0; pid[i] == 0 && k < KEYS; k++) {
+            char text[16];
+            snprintf(text, sizeof text, "%d", k);
+            if (ask(text, QUICK))
+                _exit(1);
+        }
+        if (pid[i] == 0)
+            _exit(0);
+    }
+    for (int i = 0; i < P; i++)
+        assert_true(ended_well(pid[i]));
+    COMPILES(KEYS);
+    assert_int_equal(files_in(dir, ""), KEYS);
 }
 
 struct asked {
@@ -394,6 +418,45 @@ static void fork_meanwhile(void **state)
     assert_int_equal(a.status, MOE_OK);
 }
 
+// Such a child lives on when its parent is killed: the lock is free all the same.
+static void orphan(void **state)
+{
+    pid_t parent = fork();
+    (void)state;
+    if (parent == 0) {
+        struct asked a = { .how = HANGS };
+        pthread_t t;
+        if (pthread_create(&t, NULL, thread, &a))
+            _exit(1);
+        while (!atomic_load(&shared->hanging))
+            usleep(1000);
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(60);
+            atomic_fetch_add(&shared->hanging, 1);
+            pause();
+            _exit(0);
+        }
+        atomic_store(&shared->orphan, child);
+        pause();
+    }
+    while (atomic_load(&shared->hanging) < 2 || !atomic_load(&shared->orphan))
+        usleep(1000);
+    kill(parent, SIGKILL);
+    waitpid(parent, NULL, 0);
+    struct timespec before, after;
+    clock_gettime(CLOCK_MONOTONIC, &before);
+    enum how how = WELL;
+    struct moe_compile c = request("t");
+    struct moe_jit_options o = options(&how);
+    o.lock_ms = 5000;
+    assert_int_equal(once(&c, &o), MOE_OK);
+    clock_gettime(CLOCK_MONOTONIC, &after);
+    kill(atomic_load(&shared->orphan), SIGKILL);
+    assert_true(after.tv_sec - before.tv_sec < 4);
+    COMPILES(2);
+}
+
 // ---- disks that cannot be used
 
 struct heard {
@@ -534,11 +597,20 @@ static int found(const char *text, const char *name)
 {
     struct moe_compile c = request(text);
     struct moe_jit_options o = { .size = sizeof o, .from = &from, .why = why, .why_size = sizeof why };
+    void *bytes;
+    size_t n;
+    char err[IMAGE_ERR_MAX];
     why[0] = 0;
     c.name = name;
     c.ptx = c.bitcode = true;
     moe_jit_forget();
-    return once(&c, &o);
+    int status = moe_jit_bytes(NULL, &c, &o, &bytes, &n);
+    struct image_desc *d = status ? NULL : moe_image_read(bytes, n, err);
+    assert_int_equal(d != NULL, status == MOE_OK);
+    assert_true(status || (d->bitcode_size && d->kind == IMAGE_PTX));
+    free(d);
+    free(bytes);
+    return status;
 }
 
 static void check_found(void)
@@ -681,9 +753,10 @@ int main(int argc, char **argv)
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 #define TEST(f) cmocka_unit_test_setup_teardown(f, setup, jit_dir_free)
     const struct CMUnitTest tests[] = {
-        TEST(memory_then_disk), TEST(processes), TEST(threads),   TEST(in_the_key),     TEST(wrong_calls),
-        TEST(bad_compilers),    TEST(killed),    TEST(time_over), TEST(fork_meanwhile), TEST(bad_disks),
-        TEST(damaged_entry),    TEST(simulated), TEST(by_name),   TEST(by_program),     TEST(none),
+        TEST(memory_then_disk), TEST(processes),     TEST(races),         TEST(threads),   TEST(in_the_key),
+        TEST(wrong_calls),      TEST(bad_compilers), TEST(killed),        TEST(time_over), TEST(fork_meanwhile),
+        TEST(orphan),           TEST(bad_disks),     TEST(damaged_entry), TEST(simulated), TEST(by_name),
+        TEST(by_program),       TEST(none),
     };
     return shared == MAP_FAILED || cmocka_run_group_tests(tests, NULL, NULL);
 }

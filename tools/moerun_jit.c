@@ -20,7 +20,7 @@ static enum exit_status exit_for(int status)
 
 bool jit_load(struct device *d, const struct options *o, const struct model *m)
 {
-    static const char *const origins[] = { "", "in memory", "in the cache", "by the compiler" };
+    static const char *const origins[] = { "", "found in memory", "found in the cache", "compiled" };
     struct bound from[BINDINGS_MAX + 12];
     struct moe_binding b[BINDINGS_MAX + 12];
     enum moe_jit_origin origin = 0;
@@ -49,7 +49,7 @@ bool jit_load(struct device *d, const struct options *o, const struct model *m)
     int status = moe_jit(d->gpu, &c, &j, &d->image);
     free(text);
     if (o->verbose && !status)
-        printf("image found %s, loaded after %.3f s\n", origins[origin], now_seconds() - start);
+        printf("image %s, loaded after %.3f s\n", origins[origin], now_seconds() - start);
     if (!status || !why[0]) // without words of the compiler: of the device
         return !device_fails(d, status, o->source);
     bool lines = strchr(why, '\n');

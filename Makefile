@@ -20,7 +20,7 @@ FRONT := $(filter-out $(NEEDS_LLVM) compiler/describe.c,$(wildcard compiler/*.c)
 IMAGE := runtime/image.c runtime/image_use.c
 RUNTIME := $(filter-out $(IMAGE),$(wildcard runtime/*.c)) $(IMAGE)
 SIM := $(wildcard runtime/sim/*.c)
-MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_moe.c) $(wildcard models/*.c)
+MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_*.c) $(wildcard models/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 
 obj = $(patsubst %.c,$(B)/o/%.o,$(1))
@@ -55,7 +55,7 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
 # ---- tests
-$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_moe.c))
+$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_*.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(B)/tests/libfakecuda.so: tests/fake_cuda.c

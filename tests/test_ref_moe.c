@@ -31,8 +31,12 @@ static struct world { // one layer, and what an honest 16-bit implementation mak
     double want[T * H];
     int tokens[T];
 } w0, w1; // w0: right; w1: a copy to damage
-static struct ref_layer layer = { T, E, K, H, I, false, w0.x, w0.ids, w0.weights, NULL, NULL };
-static struct ref_router router = { T, E, K, false, true, 1.0, w0.logits, w0.bias };
+static struct ref_layer layer = {
+    .tokens = T, .experts = E, .topk = K, .hidden = H, .ffn = I, .x = w0.x, .ids = w0.ids, .weights = w0.weights
+};
+static struct ref_router router = {
+    .tokens = T, .experts = E, .topk = K, .renorm = true, .scale = 1, .logits = w0.logits, .bias = w0.bias
+};
 static struct ref_plan plan = { .slots = S,
                                 .chunks = C,
                                 .entries = N,
@@ -175,7 +179,9 @@ static void test_route(void **state)
     static const float logits[2][4] = { { 0, 0, 0, 0 }, { 1, 3, 2, 3 } };
     static const float bias[4] = { 0, 0, 0.9f, 0 };
     static const float none[4] = { 0 };
-    struct ref_router r = { 2, 4, 2, false, true, 1.0, logits[0], none };
+    struct ref_router r = {
+        .tokens = 2, .experts = 4, .topk = 2, .renorm = true, .scale = 1, .logits = logits[0], .bias = none
+    };
     int32_t ids[2];
     double w[2];
     ref_route(&r, 0, ids, w, NULL);

@@ -129,11 +129,12 @@ static double sum_products(const double *a, const double *b, int n, double *magn
     return sum;
 }
 
-// How far h may be off when g is off by dg and u by du; both after their biases. |h| <= slope |factor of u| dg + |factor
-// of g| du, with the steepest slope of each activation (all at a = 2.4 or so):
+// How far h may be off when g is off by dg and u by du, both after their biases: by the steepest slope of the
+// activation times the other factor times dg, and by the activation times du. The slopes, steepest near a = 2.4 (gelu:
+// 1.4):
 //   silu'(a) <= 1.0999      gelu'(a) <= 1.1290
 //   clamped: min and clamp move nothing further than their argument moved, and (a sigmoid(alpha a))' = silu'(alpha a),
-//   whatever alpha is; the factor of u is |u' + 1|. Where g' or u' lies beyond its limit, the bound is too wide, not wrong.
+//   whatever alpha is; the factor beside it is u' + 1. Beyond a limit the bound is too wide, not wrong.
 // The activation's own arithmetic: 1e-6 of h; of gelu also what 1 + tanh loses for negative arguments, 2^-21 |g u|.
 static double h_error(const struct ref_layer *l, double g, double u, double dg, double du)
 {
@@ -230,7 +231,8 @@ static void token_y(void *user, int64_t t)
             want += term;
             magnitude += fabs(term);
         }
-        // Each of topk rounded products passes through at most topk - 1 rounded sums: topk * 2^-24 of all, and a little.
+        // Each of topk rounded products passes through at most topk - 1 rounded sums: topk * 2^-24 of all, and a
+        // little.
         double bound = rounding(l->f16, want) + ldexp((l->topk + 1) * magnitude, -24);
         compare(&v, l->f16, j->y[t * l->hidden + c], want, bound, "y", t, c);
     }

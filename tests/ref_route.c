@@ -1,8 +1,8 @@
 // Routing and plan of ref_moe.h, and the judge of routers.
 //
-// Groups are those of DeepSeek's published gates (MoEGate of V2: group_limited_greedy, a group is worth its best expert;
-// of V3: noaux_tc, the sum of its two best scores + biases): the best keep_groups are kept, experts outside cannot be
-// chosen. Among equals the lower index is better, of experts and of groups.
+// Groups are those of DeepSeek's published gates (MoEGate of V2: group_limited_greedy, a group is worth its best
+// expert; of V3: noaux_tc, the sum of its two best scores + biases): the best keep_groups are kept, experts outside
+// cannot be chosen. Among equals the lower index is better, of experts and of groups.
 #include "ref_inner.h"
 
 #include <inttypes.h>
@@ -159,11 +159,12 @@ void ref_plan(const int32_t *ids, struct ref_plan *p)
 
 // ---- the judge
 
-// Groups that the chosen experts may come from: those by the definition, but in f32 a group whose worth is within rounding
-// of the last kept one may take its place. Exactly equal ones stay in order: the lower index is kept first.
+// Groups that the chosen experts may come from: those by the definition, but in f32 a group whose worth is within
+// rounding of the last kept one may take its place. Exactly equal ones stay in order: the lower index is kept first.
 //
 // Of all such choices, the one that speaks most for these ids: the groups that the ids are from, with the equal ones
-// before them; and where places are left, those groups whose best expert is the smallest loss. false: no choice has them.
+// before them; and where places are left, those groups whose best expert is the smallest loss. false: no choice has
+// them.
 static bool groups_of(const struct ref_router *r, const struct groups *g, const int32_t *ids, bool *kept)
 {
     double least = HUGE_VAL, beyond = -HUGE_VAL, near = 4e-6 * g->terms;

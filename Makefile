@@ -10,6 +10,7 @@ LLVM_CFLAGS := -isystem $(LLVM_PREFIX)/include
 LLVM_LIBS = -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -Wl,--start-group $(LLVM_PREFIX)/lib/libMLIRCAPI*.a \
     -Wl,--end-group -lMLIR -lLLVM -lstdc++
 V = @
+comma := ,
 
 # The compiler's files that need no LLVM: with them the runtime's tools can read DSL and run eval on any machine.
 NEEDS_LLVM := compiler/mlir.c compiler/lower.c $(wildcard compiler/emit*.c) compiler/moec.c
@@ -40,8 +41,9 @@ $(B)/libmoert.so: $(call obj,$(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -Wl,-z,defs -ldl -lpthread
 $(B)/libmoesim.so: $(call obj,$(SIM) $(IMAGE))
 	$(V)$(CC) $(SANITIZE) -shared -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -Wl,-z,defs -lLLVM -lm -lpthread
+# libmoert's JIT sees the compiler in the program by its exported names.
 $(B)/moerun: $(call obj,$(MOERUN) $(COMPILER) $(RUNTIME))
-	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -ldl -lm -lpthread
+	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -Wl,--export-dynamic-symbol='moec_*' -ldl -lm -lpthread
 
 # ---- machines without LLVM: the runtime and moerun, with ready images
 LITE := $(B)/lite
@@ -58,9 +60,12 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_*.c models/*.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
-$(B)/tests/libfakecuda.so: tests/fake_cuda.c
+$(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o
+# By its soname the fake libamdhip64 is one that a program has loaded already.
+FAKES := $(B)/tests/libfakecuda.so $(B)/tests/libfakehip.so
+$(B)/tests/libfake%.so: tests/fake_%.c tests/fake_gpu.c tests/fake_gpu.h runtime/%_abi.h
 	@mkdir -p $(@D)
-	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $<
+	$(V)$(CC) $(CFLAGS) $(SANITIZE) -shared -o $@ $(filter %.c,$^) $(if $(findstring hip,$@),-Wl$(comma)-soname$(comma)libamdhip64.so) -lpthread
 $(B)/tests/libptxsim.so: tests/ptx_cuda.c tests/ptx_parse.c tests/ptx_sim.c tests/ptx_sim.h
 	@mkdir -p $(@D)
 	$(V)$(CC) $(CFLAGS) $(SANITIZE) -fvisibility=default -shared -o $@ $(filter %.c,$^) -lm -lpthread
@@ -68,7 +73,7 @@ $(B)/tests/mutate: $(B)/o/tests/mutate.o $(call obj,$(IMAGE))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM
 .SECONDARY:
 .PHONY: check
-check: $(B)/tests/libfakecuda.so $(B)/libmoesim.so $(addprefix $(B)/tests/,$(TESTS))
+check: check-abi $(FAKES) $(B)/libmoesim.so $(B)/moec $(B)/libmoec.so $(addprefix $(B)/tests/,$(TESTS))
 	@tools/run_tests.sh $(B) $(TESTS)
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
@@ -105,7 +110,7 @@ test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-abi check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -126,20 +131,21 @@ check-faults: $(B)/moec $(B)/moerun $(B)/libmoesim.so $(B)/tests/mutate
 	@tests/faults.sh $(B)
 check-deps:
 	@tools/check_deps.sh
+check-abi:
+	@CC=$(CC) tools/check_abi.sh
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so $(B)/libmoesim.so
 	@tools/check_symbols.sh $(B)
 check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
-	@for h in compiler/moec.h runtime/moert.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	@for h in compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
 	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
-	@if $(B)/moerun info --device=cuda:0; then $(B)/moerun verify --device=cuda:0 --model=tiny --tokens=1,33,128; \
-	    else echo "check-device: SKIPPED: no GPU here"; fi
+	@for d in cuda:0 hip:0; do if $(B)/moerun info --device=$$d; then \
+	    $(B)/moerun verify --device=$$d --model=tiny --tokens=1,33,128 || exit 1; else echo "check-device: $$d SKIPPED: not here"; fi; done
 # The sanitizers, each in its own folder. Leaks of LLVM's own registries are not ours to judge.
-comma := ,
 sanitized = ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 $(MAKE) --no-print-directory \
     B=$(B)/$(1) SANITIZE="-fsanitize=$(2) -fno-omit-frame-pointer" CFLAGS="-O1 -g $(4)" WARN=-w $(3)
 check-san:
@@ -165,11 +171,14 @@ check-tidy:
 T ?= 60
 FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE) $(wildcard models/*.c)
-FUZZ := parse image config
+FUZZ := parse image ptx config
 fuzz:
 	@tools/deps.sh fuzz
 	@mkdir -p $(addprefix $(B)/fuzz/,$(FUZZ))
-	@for f in $(FUZZ); do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@for f in parse image config; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@clang-22 $(FUZZ_FLAGS) $(LLVM_CFLAGS) -o $(B)/fuzz/fuzz_ptx tests/fuzz/fuzz_ptx.c $(SIM) $(IMAGE) -L$(LLVM_PREFIX)/lib \
+	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+	@grep -ho '[a-z_:.0-9]*\(async\|mbarrier\|bar\|mma\|ld\|st\|mov\)[^\"]*;' tests/test_sim*.c | awk '{ print "\3" $$0 > "$(B)/fuzz/ptx/" NR }'
 	@for f in $$(git ls-files '*.dsl'); do cp $$f $(B)/fuzz/parse/$$(echo $$f | tr / _); done
 	@for f in $(FUZZ); do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
 	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $$(ls tests/fuzz/$$f.dict 2>/dev/null | sed s/^/-dict=/) $(B)/fuzz/$$f 2>&1 | \
@@ -184,7 +193,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
+	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

@@ -221,8 +221,9 @@ static void one_fact(struct checker *s, const struct annot *a)
         d->cluster = annot_int(s, a, 0, 0, 16);
     } else if (!strcmp(f, "model")) {
         d->fixed_ns = annot_int(s, a, 0, 0, 1 << 30);
-        d->trip_ps = annot_int(s, a, 1, 0, 1 << 30);
+        d->step_ps = annot_int(s, a, 1, 0, 1 << 30);
         d->resident = annot_int(s, a, 2, 0, 64);
+        d->flight = annot_int(s, a, 3, 0, 1 << 30);
     } else if (!strcmp(f, "swap")) {
         d->swap = true;
     } else if (!strcmp(f, "persistent")) {

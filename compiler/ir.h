@@ -206,9 +206,9 @@ struct sched {
     int min_blocks;       // resident blocks a multiprocessor to allow for; 0: not stated
     bool persistent;      // reserved for later steps: said, kept, refused by targets that cannot
     int cluster;
-    int fixed_ns, trip_ps,
-        resident; // by the model: what a block costs its multiprocessor, in all and a trip of its loop,
-                  // with so many blocks there at once; 0: not known
+    // By the model: what a block costs its multiprocessor, in all and a position of its loop, with `resident` blocks there at once, and
+    // the bytes of operand b that they have in flight; 0: not known.
+    int fixed_ns, step_ps, resident, flight;
     struct loc loc;
 };
 struct kernel {

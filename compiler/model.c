@@ -81,7 +81,8 @@ static enum fit fits(const struct arch *a, const struct dot_shape *s, const stru
 
 // Time of one trip of a block on its share of the multiprocessor: the slowest unit, and a fifth of the others, since
 // they overlap only in part.
-static double trip_ns(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, const struct use *u)
+static double trip_ns(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, const struct use *u,
+                      bool from_memory)
 {
     int warps = t->wm * t->wn, wm = t->bm / t->wm, wn = t->bn / t->wn;
     double flops = 2.0 * t->bm * t->bn * s->dots * t->bk, most = 0, sum = 0;
@@ -89,7 +90,7 @@ static double trip_ns(const struct arch *a, const struct dot_shape *s, const str
     double ns[4] = { flops / (a->tflops16 * 1e3 / a->processors * busy),
                      ((double)warps * (wm + s->dots * wn) * t->bk * 2 + (double)u->stage) / SHARED_BYTES_NS,
                      (double)u->stage / L2_BYTES_NS, 0 };
-    if (t->bm <= 64) { // few rows an expert: the weights come from memory, once
+    if (from_memory) { // few rows an expert: the weights come from memory, once
         int ahead = t->stages > 1 ? t->stages - 1 : 1;
         double flight = (double)u->stage * ahead * u->blocks / LATENCY_BYTES;
         ns[3] = (double)s->dots * t->bn * t->bk * 2 / (a->gbps / a->processors * (flight < 1 ? flight : 1));
@@ -133,7 +134,7 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
         double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
         useful *= waves / (waves + 0.5); // half a wave is lost on average
     }
-    double ns = trips * (trip_ns(a, s, t, &u) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
+    double ns = trips * (trip_ns(a, s, t, &u, t->bm <= 64) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
     return ns / (flops * trips * useful) * 1e6 * depth_factor(a, t);
 }
 
@@ -295,7 +296,8 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
     resources(c->arch, s, out, &u);
     out->resident = u.blocks;
     out->fixed_ns = FIXED_NS / u.blocks;
-    out->trip_ps = (int)(1000 * (trip_ns(c->arch, s, out, &u) + SYNC_NS / (double)u.blocks));
+    out->step_ps = (int)(1000 * (trip_ns(c->arch, s, out, &u, false) + SYNC_NS / (double)u.blocks) / out->bk);
+    out->flight = (out->stages > 1 ? out->stages - 1 : 1) * s->dots * out->bn * out->bk * 2 * u.blocks;
     return true;
 }
 

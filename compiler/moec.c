@@ -326,9 +326,11 @@ static bool write_image(struct run *r)
     const struct target *t = r->c->arch->target;
     struct image_kernel *k = NEWN(r->c->arena, struct image_kernel, r->variants.n + 1);
     enum code_kind kind = r->o.ptx_only && t->text_code != CODE_NONE ? t->text_code : t->binary_code;
-    struct image_desc d = {
-        .arch = r->c->arch->name, .compiler = "moec " MOEC_VERSION, .gbps = (int)r->c->arch->gbps, .kernels = k, .nkernels = r->variants.n
-    };
+    struct image_desc d = { .arch = r->c->arch->name,
+                            .compiler = "moec " MOEC_VERSION,
+                            .gbps = (int)r->c->arch->gbps,
+                            .kernels = k,
+                            .nkernels = r->variants.n };
     const char *code = NULL;
     for (int i = 0; i < r->variants.n; i++)
         if (!describe_kernel(r->c, r->variants.v[i], r->symbols.v[i], &k[i]))

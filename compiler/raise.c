@@ -586,8 +586,9 @@ static void sched_facts(struct raiser *r, struct node *n)
     if (s->resident) {
         struct annot *m = annot(r, n, "model");
         annot_arg(r, m, int_node(r, s->fixed_ns));
-        annot_arg(r, m, int_node(r, s->trip_ps));
+        annot_arg(r, m, int_node(r, s->step_ps));
         annot_arg(r, m, int_node(r, s->resident));
+        annot_arg(r, m, int_node(r, s->flight));
     }
 }
 

@@ -158,8 +158,9 @@ static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, 
     k->sched.stages = t.stages;
     k->sched.mma = t.mma;
     k->sched.fixed_ns = t.fixed_ns;
-    k->sched.trip_ps = t.trip_ps;
+    k->sched.step_ps = t.step_ps;
     k->sched.resident = t.resident;
+    k->sched.flight = t.flight;
     return true;
 }
 

@@ -12,7 +12,7 @@ struct dot_shape {
 // The tile of one matrix kernel: what the model chooses.
 struct tile_choice {
     int bm, bn, bk, wm, wn, stages, mma, min_blocks;
-    int fixed_ns, trip_ps, resident; // see struct sched
+    int fixed_ns, step_ps, resident, flight; // see struct sched
     double cost; // ns a block and useful MFLOP: smaller is better; only comparable within one kernel and bm
 };
 bool sched_is_matrix(const struct op *dot); // a dot of two rank-2 tiles that the matrix units can run

@@ -2,8 +2,9 @@
 //
 //   T tokens, K experts a token, S = T * K slots (slot s = t * K + j is choice j of token t), E experts,
 //   H hidden size, I expert ffn size, R = S rows (a row is one slot's copy of its token, sorted by expert),
-//   N entries of the tile list: at least min(R, E) + R / block, C = ceil(S / chunk), F = E, or 2 E where one tensor
-//   holds the gate and the up matrices of each expert, one after the other.
+//   L experts that have weights here (all of them, or some: map_ids), C = ceil(S / chunk),
+//   N entries of the tile list: at least min(R, L) + R / block,
+//   F = L, or 2 L where one tensor holds the gate and the up matrices of each expert, one after the other.
 //
 // Shared experts, which every token visits, are ordinary experts E..: the router adds their ids to those it chose.
 // An id of -1 is a slot without work: another machine's expert (map_ids), or none.
@@ -100,10 +101,10 @@ kernel map_ids(ids: i32[S], map: i32[G], local: out i32[S]) {
 }
 
 // counts[c, e] = how many slots of chunk c (slots c * chunk up to (c + 1) * chunk) chose expert e.
-// An id outside 0..E-1 is counted nowhere: its slot takes no part in the layer.
-kernel count(ids: i32[S], chunk: i32, counts: out i32[C, E]) require E <= 512 {
+// An id outside 0..L-1 is counted nowhere: its slot takes no part in the layer.
+kernel count(ids: i32[S], chunk: i32, counts: out i32[C, L]) require L <= 512 {
   parallel c in each(C) {
-    let e = range(E)
+    let e = range(L)
     var n: i32[e] = 0
     for s in tile(c * chunk, min((c + 1) * chunk, S)) {
       n += reduce_sum(i32(ids[s] == e), s)
@@ -114,14 +115,14 @@ kernel count(ids: i32[S], chunk: i32, counts: out i32[C, E]) require E <= 512 {
 
 // The permutation that sorts slots by expert, stable, and the list of row tiles for gate_up and down.
 //   first[e]    = sum over e' < e of total[e']             first row of expert e
-//   slot_row[s] = first[id] + (earlier slots with that id) row of slot s; -1 if its id is outside 0..E-1
+//   slot_row[s] = first[id] + (earlier slots with that id) row of slot s; -1 if its id is outside 0..L-1
 //   row_token[slot_row[s]] = s / choices                   the token that a row copies (choices: K)
 //   tiles[n]    = (expert, first row, rows <= block, 0), expert by expert; rows = 0 past the last tile
 // Every block adds up the counts of the chunks before its own, so chunks need no order among blocks.
-kernel plan(ids: i32[S], counts: i32[C, E], chunk: i32, choices: i32, block: i32,
-            slot_row: out i32[S], row_token: out i32[R], tiles: out i32[N, 4]) require E <= 512 {
+kernel plan(ids: i32[S], counts: i32[C, L], chunk: i32, choices: i32, block: i32,
+            slot_row: out i32[S], row_token: out i32[R], tiles: out i32[N, 4]) require L <= 512 {
   parallel c in each(C) {
-    let e = range(E)
+    let e = range(L)
     var total, before: i32[e] = 0
     for q in tile(C) {
       let n = counts[q, e]
@@ -135,7 +136,7 @@ kernel plan(ids: i32[S], counts: i32[C, E], chunk: i32, choices: i32, block: i32
       let hit = id == e
       let rank = scan_sum(i32(hit), s)
       let row = reduce_sum(select(hit, next + rank - 1, 0), e)
-      let place = select((id >= 0) & (id < E), row, -1)
+      let place = select((id >= 0) & (id < L), row, -1)
       slot_row[s] = place
       row_token[place] = s / choices
       next += reduce_sum(i32(hit), s)
@@ -207,7 +208,7 @@ kernel gate_up_clamp(x: act[T, H], w_gate: act[F, I, H], w_up: act[F, I, H], b_g
 }
 
 // d[r, j] = h[r, :] . w_down[e, j, :] for every row r of a tile of expert e.
-kernel down(h: act[R, I], w_down: act[E, H, I], tiles: tile_map[N], d: out act[R, H])
+kernel down(h: act[R, I], w_down: act[L, H, I], tiles: tile_map[N], d: out act[R, H])
     require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(H) {
     var acc: f32[rows, cols] = 0
@@ -219,7 +220,7 @@ kernel down(h: act[R, I], w_down: act[E, H, I], tiles: tile_map[N], d: out act[R
 }
 
 // As down, plus b_down[e, j].
-kernel down_bias(h: act[R, I], w_down: act[E, H, I], b_down: act[E, H], tiles: tile_map[N], d: out act[R, H])
+kernel down_bias(h: act[R, I], w_down: act[L, H, I], b_down: act[L, H], tiles: tile_map[N], d: out act[R, H])
     require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(H) {
     var acc: f32[rows, cols] = 0

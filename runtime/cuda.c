@@ -28,7 +28,7 @@ struct entry {
     bool required;
 };
 static const struct entry entries[] = {
-#define ENTRY(required, member, symbol, params) { symbol, offsetof(struct cuda, member), required },
+#define ENTRY(required, member, symbol, params) { #symbol, offsetof(struct cuda, member), required },
     CUDA_SYMBOLS(ENTRY)
 #undef ENTRY
 };
@@ -143,15 +143,15 @@ static int read_info(struct moe_device *d, struct cuda *c)
     const struct {
         int attribute, *value;
     } wanted[] = {
-        { CU_ATTR_COMPUTE_CAPABILITY_MAJOR, &c->major },
-        { CU_ATTR_COMPUTE_CAPABILITY_MINOR, &c->minor },
-        { CU_ATTR_MULTIPROCESSOR_COUNT, &info->processors },
-        { CU_ATTR_MAX_THREADS_PER_BLOCK, &info->threads_max },
-        { CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared },
-        { CU_ATTR_L2_CACHE_SIZE, &l2 },
-        { CU_ATTR_CLOCK_RATE, &info->clock_khz },
-        { CU_ATTR_MEMORY_CLOCK_RATE, &info->memory_clock_khz },
-        { CU_ATTR_GLOBAL_MEMORY_BUS_WIDTH, &info->memory_bus_bits },
+        { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, &c->major },
+        { CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, &c->minor },
+        { CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, &info->processors },
+        { CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &info->threads_max },
+        { CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, &shared },
+        { CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, &l2 },
+        { CU_DEVICE_ATTRIBUTE_CLOCK_RATE, &info->clock_khz },
+        { CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, &info->memory_clock_khz },
+        { CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, &info->memory_bus_bits },
     };
     CUresult r = c->device_name(info->name, sizeof info->name, c->device);
     if (r)
@@ -220,10 +220,10 @@ static int cuda_alloc(struct moe_device *d, size_t bytes, void **ptr)
     CUdeviceptr p = 0;
     bool pushed;
     CUresult r = enter(c, &pushed);
-    if (!r) {
-        r = c->mem_alloc(&p, bytes);
-        leave(c, pushed);
-    }
+    if (r)
+        return cuda_fail(d, r, "making the context current", "");
+    r = c->mem_alloc(&p, bytes);
+    leave(c, pushed);
     if (r) {
         char extra[64];
         snprintf(extra, sizeof extra, ": %zu bytes were asked for", bytes);
@@ -366,10 +366,10 @@ static int cuda_launch(struct moe_device *d, void *function, const struct image_
     char what[160];
     bool pushed;
     CUresult r = enter(c, &pushed);
-    if (!r) {
-        r = c->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
-        leave(c, pushed);
-    }
+    if (r)
+        return cuda_fail(d, r, "making the context current", "");
+    r = c->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
+    leave(c, pushed);
     if (!r)
         return MOE_OK;
     snprintf(what, sizeof what, "cuLaunchKernel of %.100s", k->symbol);

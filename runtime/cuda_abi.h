@@ -4,8 +4,8 @@
 #define MOE_CUDA_ABI_H
 #include <stddef.h>
 
-typedef int CUresult;
-typedef int CUdevice;
+#ifndef MOE_VENDOR_HEADER // tests/abi_cuda.c holds the lists below against the vendor's own types and constants
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -14,77 +14,82 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+#endif
 
-enum { // CUresult
-    CUDA_SUCCESS = 0,
-    CUDA_ERROR_OUT_OF_MEMORY = 2,
-    CUDA_ERROR_NO_DEVICE = 100,
-    CUDA_ERROR_INVALID_DEVICE = 101,
-    CUDA_ERROR_INVALID_IMAGE = 200,
-    CUDA_ERROR_NO_BINARY_FOR_GPU = 209,
-    CUDA_ERROR_INVALID_PTX = 218,
-    CUDA_ERROR_UNSUPPORTED_PTX_VERSION = 222,
-    CUDA_ERROR_NOT_FOUND = 500,
-    CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES = 701,
-};
-enum { // CUdevice_attribute
-    CU_ATTR_MAX_THREADS_PER_BLOCK = 1,
-    CU_ATTR_CLOCK_RATE = 13,
-    CU_ATTR_MULTIPROCESSOR_COUNT = 16,
-    CU_ATTR_MEMORY_CLOCK_RATE = 36,
-    CU_ATTR_GLOBAL_MEMORY_BUS_WIDTH = 37,
-    CU_ATTR_L2_CACHE_SIZE = 38,
-    CU_ATTR_COMPUTE_CAPABILITY_MAJOR = 75,
-    CU_ATTR_COMPUTE_CAPABILITY_MINOR = 76,
-    CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN = 97,
-};
-enum { CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8 };                 // CUfunction_attribute
-enum { CU_JIT_ERROR_LOG_BUFFER = 5, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES = 6 }; // CUjit_option
-enum { CU_STREAM_NON_BLOCKING = 1, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1 };
+#define CUDA_CONSTANTS(X) \
+    X(CUDA_SUCCESS, 0) /* CUresult */ \
+    X(CUDA_ERROR_OUT_OF_MEMORY, 2) \
+    X(CUDA_ERROR_NO_DEVICE, 100) \
+    X(CUDA_ERROR_INVALID_DEVICE, 101) \
+    X(CUDA_ERROR_INVALID_IMAGE, 200) \
+    X(CUDA_ERROR_NO_BINARY_FOR_GPU, 209) \
+    X(CUDA_ERROR_INVALID_PTX, 218) \
+    X(CUDA_ERROR_UNSUPPORTED_PTX_VERSION, 222) \
+    X(CUDA_ERROR_NOT_FOUND, 500) \
+    X(CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, 701) \
+    X(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK, 1) /* CUdevice_attribute */ \
+    X(CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 13) \
+    X(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 16) \
+    X(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36) \
+    X(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37) \
+    X(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 38) \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 75) \
+    X(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 76) \
+    X(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 97) \
+    X(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8) /* CUfunction_attribute */ \
+    X(CU_JIT_ERROR_LOG_BUFFER, 5)                         /* CUjit_option */ \
+    X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6) \
+    X(CU_STREAM_NON_BLOCKING, 1) \
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)
+#ifndef MOE_VENDOR_HEADER
+#define CONSTANT(name, value) name = value,
+enum { CUDA_CONSTANTS(CONSTANT) };
+#undef CONSTANT
+#endif
 
-// One line an entry point: X(required, member, "symbol", parameters). `member` is the one of struct cuda;
+// One line an entry point: X(required, member, symbol, parameters). `member` is the one of struct cuda;
 // required 0: may be missing. Versioned names are those that cuda.h maps to.
 #define CUDA_SYMBOLS(X) \
-    X(1, init, "cuInit", (unsigned flags)) \
-    X(1, driver_version, "cuDriverGetVersion", (int *version)) \
-    X(1, device_count, "cuDeviceGetCount", (int *count)) \
-    X(1, device_get, "cuDeviceGet", (CUdevice * device, int ordinal)) \
-    X(1, device_name, "cuDeviceGetName", (char *name, int size, CUdevice device)) \
-    X(1, device_attribute, "cuDeviceGetAttribute", (int *value, int attribute, CUdevice device)) \
-    X(1, device_memory, "cuDeviceTotalMem_v2", (size_t * bytes, CUdevice device)) \
-    X(1, ctx_retain, "cuDevicePrimaryCtxRetain", (CUcontext * context, CUdevice device)) \
-    X(1, ctx_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device)) \
-    X(1, ctx_current, "cuCtxGetCurrent", (CUcontext * context)) \
-    X(1, ctx_push, "cuCtxPushCurrent_v2", (CUcontext context)) \
-    X(1, ctx_pop, "cuCtxPopCurrent_v2", (CUcontext * context)) \
-    X(1, ctx_sync, "cuCtxSynchronize", (void)) \
-    X(1, mem_alloc, "cuMemAlloc_v2", (CUdeviceptr * pointer, size_t bytes)) \
-    X(1, mem_free, "cuMemFree_v2", (CUdeviceptr pointer)) \
-    X(1, copy_up, "cuMemcpyHtoD_v2", (CUdeviceptr to, const void *from, size_t bytes)) \
-    X(1, copy_down, "cuMemcpyDtoH_v2", (void *to, CUdeviceptr from, size_t bytes)) \
-    X(1, fill8, "cuMemsetD8Async", (CUdeviceptr to, unsigned char value, size_t n, CUstream stream)) \
-    X(1, module_load, "cuModuleLoadDataEx", \
-      (CUmodule * module, const void *image, unsigned n, int *options, void **values)) \
-    X(1, module_unload, "cuModuleUnload", (CUmodule module)) \
-    X(1, module_function, "cuModuleGetFunction", (CUfunction * function, CUmodule module, const char *name)) \
-    X(1, function_set, "cuFuncSetAttribute", (CUfunction function, int attribute, int value)) \
-    X(1, launch, "cuLaunchKernel", \
+    X(1, init, cuInit, (unsigned flags)) \
+    X(1, driver_version, cuDriverGetVersion, (int *version)) \
+    X(1, device_count, cuDeviceGetCount, (int *count)) \
+    X(1, device_get, cuDeviceGet, (CUdevice * device, int ordinal)) \
+    X(1, device_name, cuDeviceGetName, (char *name, int size, CUdevice device)) \
+    X(1, device_attribute, cuDeviceGetAttribute, (int *value, CUdevice_attribute attribute, CUdevice device)) \
+    X(1, device_memory, cuDeviceTotalMem_v2, (size_t * bytes, CUdevice device)) \
+    X(1, ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device)) \
+    X(1, ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device)) \
+    X(1, ctx_current, cuCtxGetCurrent, (CUcontext * context)) \
+    X(1, ctx_push, cuCtxPushCurrent_v2, (CUcontext context)) \
+    X(1, ctx_pop, cuCtxPopCurrent_v2, (CUcontext * context)) \
+    X(1, ctx_sync, cuCtxSynchronize, (void)) \
+    X(1, mem_alloc, cuMemAlloc_v2, (CUdeviceptr * pointer, size_t bytes)) \
+    X(1, mem_free, cuMemFree_v2, (CUdeviceptr pointer)) \
+    X(1, copy_up, cuMemcpyHtoD_v2, (CUdeviceptr to, const void *from, size_t bytes)) \
+    X(1, copy_down, cuMemcpyDtoH_v2, (void *to, CUdeviceptr from, size_t bytes)) \
+    X(1, fill8, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t n, CUstream stream)) \
+    X(1, module_load, cuModuleLoadDataEx, \
+      (CUmodule * module, const void *image, unsigned n, CUjit_option *options, void **values)) \
+    X(1, module_unload, cuModuleUnload, (CUmodule module)) \
+    X(1, module_function, cuModuleGetFunction, (CUfunction * function, CUmodule module, const char *name)) \
+    X(1, function_set, cuFuncSetAttribute, (CUfunction function, CUfunction_attribute attribute, int value)) \
+    X(1, launch, cuLaunchKernel, \
       (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, \
        unsigned shared, CUstream stream, void **args, void **extra)) \
-    X(1, stream_create, "cuStreamCreate", (CUstream * stream, unsigned flags)) \
-    X(1, stream_destroy, "cuStreamDestroy_v2", (CUstream stream)) \
-    X(1, stream_sync, "cuStreamSynchronize", (CUstream stream)) \
-    X(1, event_create, "cuEventCreate", (CUevent * event, unsigned flags)) \
-    X(1, event_destroy, "cuEventDestroy_v2", (CUevent event)) \
-    X(1, event_record, "cuEventRecord", (CUevent event, CUstream stream)) \
-    X(1, event_sync, "cuEventSynchronize", (CUevent event)) \
-    X(1, event_elapsed, "cuEventElapsedTime", (float *ms, CUevent from, CUevent to)) \
-    X(0, capture_begin, "cuStreamBeginCapture_v2", (CUstream stream, int mode)) \
-    X(0, capture_end, "cuStreamEndCapture", (CUstream stream, CUgraph * graph)) \
-    X(0, graph_make, "cuGraphInstantiateWithFlags", (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
-    X(0, graph_destroy, "cuGraphDestroy", (CUgraph graph)) \
-    X(0, graph_launch, "cuGraphLaunch", (CUgraphExec exec, CUstream stream)) \
-    X(0, exec_destroy, "cuGraphExecDestroy", (CUgraphExec exec)) \
-    X(0, error_name, "cuGetErrorName", (CUresult error, const char **text)) \
-    X(0, error_text, "cuGetErrorString", (CUresult error, const char **text))
+    X(1, stream_create, cuStreamCreate, (CUstream * stream, unsigned flags)) \
+    X(1, stream_destroy, cuStreamDestroy_v2, (CUstream stream)) \
+    X(1, stream_sync, cuStreamSynchronize, (CUstream stream)) \
+    X(1, event_create, cuEventCreate, (CUevent * event, unsigned flags)) \
+    X(1, event_destroy, cuEventDestroy_v2, (CUevent event)) \
+    X(1, event_record, cuEventRecord, (CUevent event, CUstream stream)) \
+    X(1, event_sync, cuEventSynchronize, (CUevent event)) \
+    X(1, event_elapsed, cuEventElapsedTime, (float *ms, CUevent from, CUevent to)) \
+    X(0, capture_begin, cuStreamBeginCapture_v2, (CUstream stream, CUstreamCaptureMode mode)) \
+    X(0, capture_end, cuStreamEndCapture, (CUstream stream, CUgraph * graph)) \
+    X(0, graph_make, cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
+    X(0, graph_destroy, cuGraphDestroy, (CUgraph graph)) \
+    X(0, graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream stream)) \
+    X(0, exec_destroy, cuGraphExecDestroy, (CUgraphExec exec)) \
+    X(0, error_name, cuGetErrorName, (CUresult error, const char **text)) \
+    X(0, error_text, cuGetErrorString, (CUresult error, const char **text))
 #endif

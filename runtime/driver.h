@@ -1,4 +1,4 @@
-// What a vendor's driver gives to moert.c. Internal; one constant struct a driver (cuda.c). All functions return an
+// What a vendor's driver gives to moert.c. Internal; one constant struct a driver (cuda.c, hip.c, sim.c). All functions return an
 // enum moe_status and, on failure, leave a text with device_fail(). They are called from any thread.
 #ifndef MOE_DRIVER_H
 #define MOE_DRIVER_H
@@ -17,7 +17,8 @@ struct moe_device {
 enum { FILL_POISON = -1 };
 enum copy_direction { COPY_UP, COPY_DOWN };
 struct driver {
-    const char *name; // "cuda": what stands before ':' in a device's name
+    const char *name;         // "cuda": what stands before ':' in a device's name
+    int64_t grid_threads_max; // blocks of a launch times their threads; 0: without limit
     // which: what stands after ':', or "". Sets d->state and d->info; on failure nothing is left.
     int (*open)(struct moe_device *d, const char *which);
     void (*close)(struct moe_device *d);
@@ -43,7 +44,7 @@ struct driver {
     void (*stats)(struct moe_device *d, char *text, size_t size);
     void (*origin)(struct moe_device *d, const void *p, char *text, size_t size); // likewise
 };
-extern const struct driver cuda_driver, sim_driver;
+extern const struct driver cuda_driver, hip_driver, sim_driver;
 
 // "3" -> 3, "" -> 0; anything else: -1.
 int device_ordinal(const char *which);

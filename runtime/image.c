@@ -219,7 +219,7 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
     unsigned char *p = reserve(w, S_KERNELS, 1);
     if (p) { // record: name, variant, symbol, doc, threads, regs, shared (8), warps_m, warps_n, stages, group,
              // cluster, 0,
-             //         then first and count in params, dims, clauses, axes; fixed_ns, trip_ps, resident, 0
+             //         then first and count in params, dims, clauses, axes; fixed_ns, step_ps, resident, flight
         const int facts[6] = { k->warps_m, k->warps_n, k->stages, k->group, k->cluster, 0 };
         for (int i = 0; i < 4; i++)
             put32(p + 4 * i, texts[i]);
@@ -233,8 +233,9 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
             put32(p + 60 + 8 * i, (uint32_t)counts[i]);
         }
         put32(p + 88, (uint32_t)k->fixed_ns);
-        put32(p + 92, (uint32_t)k->trip_ps);
+        put32(p + 92, (uint32_t)k->step_ps);
         put32(p + 96, (uint32_t)k->resident);
+        put32(p + 100, (uint32_t)k->flight);
     }
     for (int i = 0; i < k->nparams; i++)
         put_param(w, &k->params[i]);
@@ -580,7 +581,7 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
         if (get32(p + 32 + 4 * j) > (j == 5 ? 0u : 65536u))
             return fail(r->err, "kernel %" PRIu32 ": schedule fact %d is %" PRIu32, i, j, get32(p + 32 + 4 * j));
     for (int j = 0; j < 4; j++)
-        if (get32(p + 88 + 4 * j) > (j == 3 ? 0u : j == 2 ? 64u : 1u << 30))
+        if (get32(p + 88 + 4 * j) > (j == 2 ? 64u : 1u << 30))
             return fail(r->err, "kernel %" PRIu32 ": model fact %d is %" PRIu32, i, j, get32(p + 88 + 4 * j));
     for (uint32_t j = 0; j < i; j++) {
         const unsigned char *q = record(r, S_KERNELS, j);
@@ -737,8 +738,9 @@ static void read_kernel(const struct reader *r, const unsigned char *p, const st
     k->axes = w->axes + get32(p + 80);
     k->naxes = (int)get32(p + 84);
     k->fixed_ns = (int)get32(p + 88);
-    k->trip_ps = (int)get32(p + 92);
+    k->step_ps = (int)get32(p + 92);
     k->resident = (int)get32(p + 96);
+    k->flight = (int)get32(p + 100);
 }
 
 static struct whole *whole_new(const struct reader *r)

@@ -112,8 +112,9 @@ struct image_kernel {
     int regs;                                     // registers of a thread; 0: unknown
     int warps_m, warps_n, stages, group, cluster; // of the schedule, 0: not stated; cluster > 1: blocks of a cluster
     // By the compiler's model, for choosing among variants: the time that a block keeps its multiprocessor, in all and for one
-    // trip of its main loop, while `resident` blocks share it. 0: not known.
-    int fixed_ns, trip_ps, resident;
+    // position of its main loop (of the axis that is summed over), while `resident` blocks share it and data come from L2; and the bytes of the second operand
+    // (weights) that these blocks keep in flight. 0: not known.
+    int fixed_ns, step_ps, resident, flight;
     int nparams, ndims, nclauses, naxes;
     const struct image_param *params;
     const struct image_dim *dims;

@@ -1,5 +1,5 @@
 // Which tile of rows a call takes. From T, top-k and E alone: the rows of an expert are binomial if routing is uniform, which
-// gives the number of tiles; the compiler's model (image.h: fixed_ns, trip_ps, resident) gives the time of one; memory gives a
+// gives the number of tiles; the compiler's model (image.h: fixed_ns, step_ps, resident) gives the time of one; memory gives a
 // floor. Chosen once when the layer is made, for every T up to 64 and eight steps an octave beyond; hints replace choices.
 #include "driver.h"
 #include "layer.h"
@@ -8,7 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EACH_UP_TO = 64, STEPS = 8, PROCESSORS = 100, GBPS = 3000 }; // the last two: where they are not known
+enum {
+    EACH_UP_TO = 64,
+    STEPS = 8,
+    PROCESSORS = 100,
+    GBPS = 3000,       // these two: where they are not known
+    LATENCY_NS = 1500, // of memory under load
+    OVERLAP = 5,
+};
 
 int choice_index(int64_t tokens)
 {
@@ -67,22 +74,29 @@ static struct load load_of(const struct moe_layer *l, int64_t tokens, int tile)
     return (struct load){ a.tiles * here, a.active * here };
 }
 
+// Work and memory overlap, but not in full.
+static double together(double a, double b)
+{
+    return a > b ? a + b / OVERLAP : b + a / OVERLAP;
+}
+
 // n columns, depth k, `matrices` of them.
 static double kernel_ns(const struct moe_layer *l, const struct image_kernel *s, const struct load *a, int64_t n,
                         int64_t k, int matrices)
 {
-    int cols = moe_image_axis(s, "cols"), depth = moe_image_axis(s, "k");
-    int processors = l->processors ? l->processors : PROCESSORS, resident = s->resident ? s->resident : 1;
-    double gbps = l->gbps ? l->gbps : GBPS, trips = (double)((k + depth - 1) / (depth ? depth : 1));
-    double block = s->fixed_ns + trips * s->trip_ps / 1000.0;
-    double each = a->tiles * (double)((n + cols - 1) / (cols ? cols : n)) / processors;
-    double waves = each / resident, full = (double)(int64_t)waves;
-    double rest = (waves - full) * resident; // blocks a processor of the last wave, which leave each other more room
-    rest = rest <= 0 ? 0 : rest < 1 ? 1 : rest;
-    double compute = (full * resident + rest) * block, floor = s->fixed_ns * (double)resident;
+    int cols = moe_image_axis(s, "cols"), processors = l->processors ? l->processors : PROCESSORS;
+    double gbps = l->gbps ? l->gbps : GBPS;
+    double blocks = a->tiles * (double)((n + cols - 1) / (cols ? cols : n));
+    double each = blocks / processors, waves = each / s->resident, full = (double)(int64_t)waves;
+    double last = (waves - full) * s->resident; // blocks a processor of the last wave
+    last = last <= 0 ? 0 : last < 1 ? 1 : last;
+    double work = (full * s->resident + last) * (s->fixed_ns + (double)k * s->step_ps / 1000.0);
+    // Too few bytes in flight, or too few blocks to have them, do not fill the memory's pipe.
+    double busy = blocks < (double)processors * s->resident ? blocks / (processors * s->resident) : 1;
+    double flight = (double)s->flight * busy * processors, pipe = gbps * LATENCY_NS;
     double memory = a->active * (double)n * (double)k * 2 * matrices / gbps;
-    compute = compute > floor ? compute : floor;
-    return compute > memory ? compute + memory / 10 : memory + compute / 10;
+    memory *= flight < pipe ? pipe / flight : 1;
+    return together(work, memory) + s->fixed_ns * (double)s->resident;
 }
 
 static double call_ns(const struct moe_layer *l, int tile, int64_t tokens)

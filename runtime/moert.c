@@ -1,5 +1,5 @@
 // libmoert: the public functions of moert.h over one driver (driver.h). Argument checks and handles live here; what
-// is particular to a vendor is in cuda.c. Nothing prints or exits; the launch path allocates nothing and waits for
+// is particular to a vendor is in cuda.c and hip.c. Nothing prints or exits; the launch path allocates nothing and waits for
 // nothing.
 #include "driver.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const struct driver *const drivers[] = { &cuda_driver, &sim_driver };
+static const struct driver *const drivers[] = { &cuda_driver, &hip_driver, &sim_driver };
 enum { NDRIVERS = sizeof drivers / sizeof drivers[0] };
 
 struct moe_kernel {
@@ -29,7 +29,7 @@ const char *moe_status_name(int status)
 {
     static const char *const names[] = { "MOE_OK",         "MOE_ERR_ARGUMENT", "MOE_ERR_LIBRARY", "MOE_ERR_NO_DEVICE",
                                          "MOE_ERR_MEMORY", "MOE_ERR_IMAGE",    "MOE_ERR_ARCH",    "MOE_ERR_SIGNATURE",
-                                         "MOE_ERR_LIMIT",  "MOE_ERR_DEVICE" };
+                                         "MOE_ERR_LIMIT",  "MOE_ERR_DEVICE",   "MOE_ERR_SOURCE",  "MOE_ERR_COMPILER" };
     return status >= 0 && status < (int)(sizeof names / sizeof names[0]) ? names[status] : "?";
 }
 
@@ -94,7 +94,7 @@ int moe_open(const char *device, struct moe_device **out, char *why, size_t why_
     *out = NULL;
     const struct driver *driver = device ? parse_device(device, &which) : NULL;
     if (!driver)
-        return say(why, why_size, MOE_ERR_ARGUMENT, "device '%.60s': expected cuda:N or sim:ARCH",
+        return say(why, why_size, MOE_ERR_ARGUMENT, "device '%.60s': expected cuda:N, hip:N or sim:ARCH",
                    device ? device : "(null)");
     struct moe_device *d = calloc(1, sizeof *d);
     if (!d || pthread_mutex_init(&d->lock, NULL)) {
@@ -421,6 +421,7 @@ static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, 
 {
     const struct image_kernel *s = k->sig;
     const struct moe_info *info = &k->image->device->info;
+    const int64_t grid_threads = k->image->device->driver->grid_threads_max;
     int64_t scalars[IMAGE_PARAMS_MAX];
     char err[IMAGE_ERR_MAX];
     if (nargs != s->nparams)
@@ -438,6 +439,10 @@ static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, 
     if (*blocks > INT32_MAX)
         return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol,
                            *blocks, INT32_MAX);
+    if (grid_threads && *blocks > grid_threads / s->threads)
+        return device_fail(k->image->device, MOE_ERR_LIMIT,
+                           "%s: %" PRId64 " blocks of %d threads, a grid has at most %" PRId64 " threads", s->symbol,
+                           *blocks, s->threads, grid_threads);
     if (!k->function)
         return device_fail(k->image->device, MOE_ERR_LIMIT,
                            "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64, s->symbol,

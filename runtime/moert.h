@@ -13,16 +13,17 @@
 // new process.
 //
 // THREADS. Any function may be called from any thread at any time, also for the same device, except: nothing may use
-// an object while or after another thread frees it. The caller's current CUDA context is as it was when a call
-// returns.
+// an object while or after another thread frees it. The caller's current CUDA context or HIP device is as it was
+// when a call returns.
 //
 // LAUNCH PATH. moe_launch(), moe_fill(), moe_event_record() and moe_graph_launch() neither allocate device memory,
 // nor synchronise, nor read from the device: streams in capture may be passed. Only moe_launch() is meant to be fast.
 //
-// STREAMS. `void *stream` is the driver's own handle (CUstream): the caller's, or from moe_stream(); NULL: the legacy
-// default stream. Device pointers are the driver's own too: memory need not come from moe_alloc().
+// STREAMS. `void *stream` is the driver's own handle (CUstream, hipStream_t): the caller's, or from moe_stream(); NULL:
+// the legacy default stream. Device pointers are the driver's own too: memory need not come from moe_alloc().
 //
-// The library needs libc and libdl. The driver library (libcuda.so.1) is opened by moe_open() and stays open.
+// The library needs libc and libdl. The driver library (libcuda.so.1, libamdhip64.so) is opened by moe_open() and stays
+// open.
 #ifndef MOERT_H
 #define MOERT_H
 #include "image.h"
@@ -37,7 +38,7 @@ enum { MOERT_VERSION = 1 };
 enum moe_status { // pinned numbers
     MOE_OK = 0,
     MOE_ERR_ARGUMENT = 1,  // the call itself is wrong: a device name, a size, a handle
-    MOE_ERR_LIBRARY = 2,   // the driver library is missing, or lacks a function
+    MOE_ERR_LIBRARY = 2,   // the driver library (moe_jit: the compiler) is missing, or lacks a function
     MOE_ERR_NO_DEVICE = 3, // the driver is there, but not this device
     MOE_ERR_MEMORY = 4,    // host or device memory is exhausted
     MOE_ERR_IMAGE = 5,     // the image is damaged, or the driver refuses its code
@@ -45,6 +46,8 @@ enum moe_status { // pinned numbers
     MOE_ERR_SIGNATURE = 7, // launch: the arguments do not fit the kernel: number, kind, shape, alignment, a requirement
     MOE_ERR_LIMIT = 8,     // launch: the grid, or shared memory, is beyond the device
     MOE_ERR_DEVICE = 9,    // the driver reported any other failure
+    MOE_ERR_SOURCE = 10,   // moe_jit: the source does not compile
+    MOE_ERR_COMPILER = 11, // moe_jit: the compiler failed for reasons of its own
 };
 MOE_API const char *moe_status_name(int status); // "MOE_ERR_ARCH"; "?" if unknown
 
@@ -53,7 +56,8 @@ struct moe_image;
 struct moe_kernel;
 
 // ---- device
-// device: "cuda:N"; "cuda" is "cuda:0". "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by
+// device: "cuda:N" (NVIDIA) or "hip:N" (AMD); "cuda" is "cuda:0".
+// "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by
 // libmoesim.so (sim/moesim.h), which finds faults; the images it loads must carry LLVM bitcode. why (may be NULL): the reason of a failure, one line.
 MOE_API int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size);
 // Everything made on the device must be freed before; NULL is allowed.
@@ -61,13 +65,13 @@ MOE_API void moe_close(struct moe_device *d);
 struct moe_info {
     size_t size;        // set by the caller: sizeof(struct moe_info). No more than this is written
     char name[96];      // "NVIDIA H200"
-    char arch[16];      // "sm_90a"
+    char arch[16];      // "sm_90a", "gfx942"
     int processors;     // multiprocessors
     int threads_max;    // of a block
     int64_t shared_max; // bytes of a block, dynamic
     int64_t l2_bytes, memory_bytes;
     int clock_khz, memory_clock_khz, memory_bus_bits; // 0: unknown
-    int driver_version;                               // 13000 for CUDA 13.0
+    int driver_version;                               // 13000 for CUDA 13.0, 60342134 for HIP 6.3.42134
 };
 MOE_API int moe_info(struct moe_device *d, struct moe_info *info);
 // Copies the text of the last failure on this device, by any thread; "" if none. Returns text.

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define EXPORT __attribute__((visibility("default")))
-#define PROTOTYPE(required, member, symbol, params) CUresult sim_##member params __asm__(symbol);
+#define PROTOTYPE(required, member, symbol, params) CUresult sim_##member params __asm__(#symbol);
 CUDA_SYMBOLS(PROTOTYPE)
 
 enum { SIM_FAULT = 719, NOT_HERE = 801 }; // CUDA_ERROR_LAUNCH_FAILED, CUDA_ERROR_NOT_SUPPORTED
@@ -51,10 +51,10 @@ EXPORT CUresult sim_device_attribute(int *value, int attribute, CUdevice device)
 {
     (void)device;
     switch (attribute) {
-    case CU_ATTR_COMPUTE_CAPABILITY_MAJOR: *value = 8; break;
-    case CU_ATTR_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
-    case CU_ATTR_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 166912; break;
-    case CU_ATTR_MAX_THREADS_PER_BLOCK: *value = 1024; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 8; break;
+    case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = 0; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 166912; break;
+    case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = 1024; break;
     default: *value = 1;
     }
     return CUDA_SUCCESS;

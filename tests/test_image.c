@@ -50,10 +50,10 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
     assert_string_equal(a->doc, b->doc);
     const int64_t fa[] = { a->threads,  a->shared, a->regs,     a->warps_m, a->warps_n,
                            a->stages,   a->group,  a->cluster,  a->nparams, a->ndims,
-                           a->nclauses, a->naxes,  a->fixed_ns, a->trip_ps, a->resident };
+                           a->nclauses, a->naxes,  a->fixed_ns, a->step_ps, a->resident, a->flight };
     const int64_t fb[] = { b->threads,  b->shared, b->regs,     b->warps_m, b->warps_n,
                            b->stages,   b->group,  b->cluster,  b->nparams, b->ndims,
-                           b->nclauses, b->naxes,  b->fixed_ns, b->trip_ps, b->resident };
+                           b->nclauses, b->naxes,  b->fixed_ns, b->step_ps, b->resident, b->flight };
     assert_memory_equal(fa, fb, sizeof fa);
     for (int i = 0; i < a->nparams; i++) {
         const struct image_param *p = &a->params[i], *q = &b->params[i];
@@ -200,7 +200,7 @@ static const struct damage damages[] = {
     { 0, 0, 4, 0, "kernel name is empty" },
     { 88, 1u << 31, 4, 0, "model fact 0" },
     { 96, 65, 4, 0, "model fact 2 is 65" },
-    { 100, 1, 4, 1, "model fact 3 is 1" },
+    { 100, 1u << 31, 4, 1, "model fact 3" },
     { 60, 65, 4, 1, "params 5 + 65" },
     { 60, 4, 4, 2, "params" },
     { 56, 1, 4, 0, "params 1 + 5" },

@@ -318,6 +318,87 @@ static void unknown(void **state)
     refused("sm_80", "@x = addrspace(1) global i32 0\n" HEAD TAIL, "variable 'x'");
 }
 
+// Assembly that ptxas would refuse, or that the simulator cannot carry out, is refused when it is loaded.
+static void malformed_assembly(void **state)
+{
+    static const struct {
+        const char *text, *words;
+    } table[] = {
+        { "mov.b32 $4294967295, 0;", "no such operand" },
+        { "mov.b32;", "wrong number or kind" },
+        { "mov.b32 5, 6;", "wrong number or kind" },
+        { "mov.b32 [5], 6;", "wrong number or kind" },
+        { "mov.b64 {$0, $0}, 7;", "wrong number or kind" },
+        { "ld.global.b32;", "wrong number or kind" },
+        { "ld.;", "wrong number or kind" },
+        { "ld. $0, [0];", "a type is expected" },
+        { "ld.global.b12 $0, [0];", "elements of 8 to 64 bits" },
+        { "ld.global.v4.b32 {$0, $0}, [0];", "expected 4 registers" },
+        { "ld.global.v8.b32 {$0, $0, $0, $0, $0, $0, $0, $0}, [0];", "not known" },
+        { "st.async.shared::cluster.mbarrier::complete_tx::bytes.b32 [0], $0, [8];", "wrong number or kind" },
+        { "red.global.add.v2.f32 [0], $0;", "not known" },
+        { "atom.global.add.u32;", "wrong number or kind" },
+        { "add. $0, 1, 2;", "plain integer forms" },
+        { "add.u16x2 $0, 1, 2;", "plain integer forms" },
+        { "add.u32 $0, {$0, $0}, 2;", "plain integer forms" },
+        { "llvm.nvvm.cp.async.bulk.global.to.shared.cta;", "not known" },
+        { "bar.sync;", "wrong number or kind" },
+        { "bar.arrive 1;", "wrong number or kind" },
+        { "mbarrier.init.shared.b64 [8];", "wrong number or kind" },
+        { "mbarrier.arrive.expect_tx.shared.b64 _, [8];", "a count is expected" },
+        { "mbarrier.arrive.shared.b64 {$0, $0}, [8];", "wrong number or kind" },
+        { "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [16, {$0}], [0], 16, [8];",
+          "operands of the wrong kind" },
+        { "ldmatrix.sync.aligned.m8n8.x1.shared.b16 [0], [0];", "wrong number or kind" },
+        { "bra L; L: bra M; L: M:", "the label is there twice" },
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        char ir[4096];
+        snprintf(ir, sizeof ir, "%s  %%q = call i32 asm sideeffect \"%s\", \"=r\"()\n%s", HEAD, table[i].text, TAIL);
+        refused("sm_90a", ir, table[i].words);
+    }
+    refused("sm_90a",
+            HEAD
+            "  %q = call i32 asm sideeffect \"mov.b32 $0, $2;\", \"=r,r,r\"(<64 x i32> zeroinitializer, i32 1)\n" TAIL,
+            "operands of more than 64 bits");
+    struct ran r =
+        run_on("sm_90a,seed=3", HEAD "  call void asm sideeffect \"bra L; L:\", \"\"()\n" WAIT(-1) TAIL, 1, 64);
+    assert_non_null(strstr(r.text, "-1 groups"));
+}
+
+// Modules that would break the host's code or say something else than they seem to.
+static void unusual_modules(void **state)
+{
+    (void)state;
+    refused("sm_80", HEAD "  %p = alloca [1000000 x i8]\n  store volatile i8 1, ptr %p\n" TAIL,
+            "bytes of local variables");
+    refused("sm_80", HEAD "  %p = alloca i8, i32 %t\n  store volatile i8 1, ptr %p\n" TAIL, "size is not constant");
+    refused("sm_80", HEAD "  store <256 x i32> zeroinitializer, ptr addrspace(1) %o, align 4\n" TAIL,
+            "more than 256 bytes");
+    refused("sm_80", HEAD "  store i32 1, ptr addrspacecast (ptr addrspace(3) @sh to ptr)\n" TAIL, "generic pointer");
+    refused("sm_80", "define ptx_kernel void @moesim_enter_k() {\n  ret void\n}\n", "a kernel named");
+    struct sim s = sim_open("sm_80");
+    struct image_kernel k = { .name = "k", .variant = "", .symbol = "k", .threads = 32 };
+    assert_true(sim_load(&s, HEAD TAIL));
+    assert_null(s.api->kernel(s.m, &k, s.why));
+    assert_non_null(strstr(s.why, "takes 2 arguments, its signature says 0"));
+    sim_close(&s);
+    struct ran r = run_on("sm_80",
+                          "@tbl = addrspace(1) constant [1 x ptr] [ptr @k2]\ndefine ptx_kernel void @k2() {\n  ret "
+                          "void\n}\n" HEAD "  %p = load volatile i64, ptr addrspace(1) @tbl, align 8\n" TAIL,
+                          1, 0);
+    assert_int_equal(r.status, 0);
+    r = run_on("sm_80,threads=1",
+               HEAD "  %p = alloca [4 x i32]\n  %m = and i32 %t, 3\n  %q = getelementptr i32, ptr %p, i32 %m\n"
+                    "  store volatile i32 %t, ptr %q\n  %x = load volatile i32, ptr %q\n"
+                    "  %y = load atomic i32, ptr addrspace(1) %at monotonic, align 4\n  %z = add i32 %x, %y\n"
+                    "  store i32 %z, ptr addrspace(1) %ot\n" TAIL,
+               1, 0);
+    assert_string_equal(r.text, "");
+    assert_int_equal(r.out[5], 110);
+}
+
 static void bad_devices(void **state)
 {
     static const char *const specs[] = {
@@ -407,11 +488,12 @@ static void lines(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(barrier),       cmocka_unit_test(unwritten_shared), cmocka_unit_test(repeated_store),
-        cmocka_unit_test(divergence),    cmocka_unit_test(named_barrier),    cmocka_unit_test(async_copy),
-        cmocka_unit_test(global_memory), cmocka_unit_test(atomics),          cmocka_unit_test(limits),
-        cmocka_unit_test(unknown),       cmocka_unit_test(bad_devices),      cmocka_unit_test(repeatable),
-        cmocka_unit_test(lines),         cmocka_unit_test(lowest_block),
+        cmocka_unit_test(barrier),         cmocka_unit_test(unwritten_shared), cmocka_unit_test(repeated_store),
+        cmocka_unit_test(divergence),      cmocka_unit_test(named_barrier),    cmocka_unit_test(async_copy),
+        cmocka_unit_test(global_memory),   cmocka_unit_test(atomics),          cmocka_unit_test(limits),
+        cmocka_unit_test(unknown),         cmocka_unit_test(bad_devices),      cmocka_unit_test(repeatable),
+        cmocka_unit_test(lines),           cmocka_unit_test(lowest_block),     cmocka_unit_test(malformed_assembly),
+        cmocka_unit_test(unusual_modules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -385,11 +385,51 @@ static void operands(void **state)
           "is reached by 7 of the warp's 64 lanes");
 }
 
+// A block that ends within a warp: what needs the whole warp says so.
+static void partial_warps(void **state)
+{
+    static const struct {
+        const char *arch, *declare, *body, *words;
+    } table[] = {
+        { "sm_90a", "",
+          "  %r = call i32 asm sideeffect \"ldmatrix.sync.aligned.m8n8.x1.shared.b16 $0, [$1];\", \"=r,r\"(i32 0)\n",
+          "needs a whole warp; this one has 16 lanes" },
+        { "gfx942", "declare i32 @llvm.amdgcn.readlane.i32(i32, i32)\n",
+          "  %r = call i32 @llvm.amdgcn.readlane.i32(i32 %v, i32 40)\n", "lane 40, which is not active" },
+    };
+    (void)state;
+    for (size_t k = 0; k < sizeof table / sizeof table[0]; k++) {
+        struct sim s = sim_open(table[k].arch);
+        int32_t in[N] = { 0 }, *a = s.api->alloc(s.d, N * 4), *o = s.api->alloc(s.d, N * 4);
+        assert_true(s.api->write(s.d, a, in, N * 4));
+        if (!sim_load(&s, kernel(table[k].arch[0] == 's', table[k].declare, table[k].body)))
+            fail_msg("%s", s.why);
+        assert_int_equal(sim_run(&s, "k", 16, 64, 1, "ib", (void *[]){ a, o }, (int64_t[]){ N, N }), 1);
+        assert_non_null(strstr(sim_findings(&s), table[k].words));
+        sim_close(&s);
+    }
+}
+
+static int32_t had_source(int i, const void *user)
+{
+    (void)user;
+    return i % 32 ? 1 : 0;
+}
+static void shuffle_predicate(void **state)
+{
+    (void)state;
+    gives("sm_80", "declare {i32, i1} @llvm.nvvm.shfl.sync.up.i32p(i32, i32, i32, i32)\n",
+          "  %p = call {i32, i1} @llvm.nvvm.shfl.sync.up.i32p(i32 -1, i32 %v, i32 1, i32 0)\n"
+          "  %c = extractvalue {i32, i1} %p, 1\n  %r = zext i1 %c to i32\n",
+          had_source, NULL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shuffles), cmocka_unit_test(nv_maths),    cmocka_unit_test(dpp),      cmocka_unit_test(moves),
-        cmocka_unit_test(buffers),  cmocka_unit_test(convergence), cmocka_unit_test(operands),
+        cmocka_unit_test(shuffles), cmocka_unit_test(nv_maths),      cmocka_unit_test(dpp),
+        cmocka_unit_test(moves),    cmocka_unit_test(buffers),       cmocka_unit_test(convergence),
+        cmocka_unit_test(operands), cmocka_unit_test(partial_warps), cmocka_unit_test(shuffle_predicate),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // moerun: runs, verifies and times the kernels of an image or of a DSL source. This file: the command line's outcome.
 #include "moerun.h"
+#include "../runtime/moejit.h"
 
 #include <stdarg.h>
 #include <stdlib.h>
@@ -98,13 +99,17 @@ bool command_info(const struct options *o)
     printf("%s: %s, %s\n", o->device, i->name, i->arch);
     if (d.gpu)
         printf("%d multiprocessors, %lld shared bytes a block, L2 %lld MB, memory %.1f GB (%d bits at %d MHz), clock "
-               "%d MHz, "
-               "driver for CUDA %d.%d\n",
+               "%d MHz, driver version %d\n",
                i->processors, (long long)i->shared_max, (long long)(i->l2_bytes >> 20), (double)i->memory_bytes * 1e-9,
-               i->memory_bus_bits, i->memory_clock_khz / 1000, i->clock_khz / 1000, i->driver_version / 1000,
-               i->driver_version % 1000 / 10);
+               i->memory_bus_bits, i->memory_clock_khz / 1000, i->clock_khz / 1000, i->driver_version);
     device_close(&d);
     return true;
+}
+
+static void warning(void *user, const char *text)
+{
+    (void)user;
+    fprintf(stderr, "moerun: warning: %s\n", text);
 }
 
 int main(int argc, char **argv)
@@ -116,6 +121,9 @@ int main(int argc, char **argv)
     }
     if (!parse_options(argc, argv, &o))
         return EXIT_USAGE;
+    moe_on_warning(warning, NULL);
+    if (!strcmp(o.command, "cache"))
+        return command_cache(&o) ? EXIT_FINE : reported() ? reported() : EXIT_INTERNAL;
     device_choose(&o);
     bool ok = o.command[0] == 'b'   ? command_bench(&o)
               : o.command[0] == 'c' ? command_check(&o)

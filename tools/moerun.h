@@ -3,7 +3,7 @@
 #ifndef MOERUN_H
 #define MOERUN_H
 #include "../models/models.h"
-#include "../runtime/moert.h"
+#include "../runtime/layer.h"
 #include "../tests/ref_moe.h"
 
 #include <stdio.h>
@@ -18,13 +18,14 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
 };
 struct options {
     const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special,
-        *save, *against;
+        *save, *against, *action; // action: of cache
     const struct model *models[LIST_MAX];
     int nmodels;
     struct model custom; // --model=E:K:H:I[:...]
     int tokens[LIST_MAX], ntokens;
     int rows[LIST_MAX], nrows; // tile of rows; empty: chosen; -1 alone: every variant
-    bool f16, verbose, bind_all, ptx;
+    bool f16, verbose, bind_all, ptx, fused, no_cache;
+    int rank, ranks; // --parallel; ranks 0: not
     char routing; // 'u'niform, 'z'ipf, 'o'ne, 'f'ile; ids not from the router: 'h'oles, 'b'eyond, 't'wice
     double zipf;
     const char *routing_file;
@@ -38,6 +39,7 @@ struct options {
         int32_t lo, hi;
     } ranges[LIST_MAX];
     int nranges;
+    int64_t max_bytes, max_age; // cache prune; seconds. -1: not given
 };
 
 // ---- moerun.c
@@ -82,7 +84,7 @@ struct device {
     struct moe_info info;
     void *stream;
 };
-void device_choose(struct options *o); // --device left out: cuda:0, or the simulator if there is none
+void device_choose(struct options *o); // --device left out: cuda:0, hip:0, or the simulator if there is none
 bool device_open(struct device *d, const struct options *o);                        // without an image
 bool device_load(struct device *d, const struct options *o, const struct model *m); // --image, else --source compiled
 void device_unload(struct device *d);
@@ -111,8 +113,8 @@ bool guarded_intact(struct device *d, const struct guarded *g, const char *name,
 bool against(const struct options *o, const char *name, const void *p, size_t n, int bytes);
 
 // ---- moerun_jit.c
-// An image for arch from --source. malloc; false after report().
-bool jit_compile(const struct options *o, const char *arch, const struct model *m, char **bytes, size_t *n);
+// --source compiled for the device, or found in the cache, and loaded. false after report().
+bool jit_load(struct device *d, const struct options *o, const struct model *m);
 
 // ---- moerun_options.c
 struct bound { // what the compiler is told: the model's dims and element type (m may be NULL), then -D, the later one
@@ -120,7 +122,7 @@ struct bound { // what the compiler is told: the model's dims and element type (
     const char *name, *type; // type NULL: a number
     int64_t value;
 };
-int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 8]);
+int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 12]);
 bool simulated(const struct options *o); // the device is sim:...
 bool parse_options(int argc, char **argv, struct options *o);
 void print_usage(FILE *f);
@@ -132,8 +134,16 @@ enum buffer {
     B_BIAS,
     B_GATE,
     B_UP,
-    B_DOWN, // inputs
-    B_IDS,
+    B_DOWN,
+    B_GATE_BIAS,
+    B_UP_BIAS,
+    B_DOWN_BIAS,
+    B_SHARED_GATE,
+    B_MAP,
+    B_GIVEN_IDS,
+    B_GIVEN_WEIGHTS, // inputs
+    B_PARTS,         // as enum moe_layer_part
+    B_IDS = B_PARTS,
     B_WEIGHTS,
     B_COUNTS,
     B_SLOT_ROW,
@@ -141,40 +151,57 @@ enum buffer {
     B_TILES,
     B_H,
     B_D,
+    B_CHOSEN,
     B_Y,
     BUFFERS
 };
-extern const char *const buffer_names[BUFFERS];
-enum step { STEP_ROUTE, STEP_COUNT_SLOTS, STEP_PLAN, STEP_GATE_UP, STEP_DOWN, STEP_COMBINE, STEPS };
-extern const char *const step_names[STEPS];
+extern const char *const buffer_names[BUFFERS], *const step_names[MOE_LAYER_STEPS];
+enum weight { W_GATE, W_UP, W_DOWN, W_GATE_BIAS, W_UP_BIAS, W_DOWN_BIAS, W_SHARED_GATE, WEIGHTS };
 struct layer {
     const struct options *o;
     struct device *d;
     const struct model *m;
-    int tokens, block, chunk;
-    int64_t slots, chunks, entries;
-    struct normal x, w[3]; // by enum ref_matrix
+    struct moe_layer *moe;
+    int tokens, block, experts; // experts: that have weights here
+    int64_t slots;
+    struct layer_sizes size;
+    struct normal x, w[WEIGHTS];
     struct guarded b[BUFFERS];
+    int32_t *host_map;
     uint16_t *host_x;
     float *host_logits, *host_bias;
-    int32_t *given_ids; // --routing=file and the like: in place of what the router chose
-    const struct image_kernel *k[STEPS];
+    double *shared_weight; // [tokens], where the model has a gate
+    int32_t *given_ids;    // --routing=file and the like: no router
+    float *given_weights;
+    // Where tiles have no size yet (eval, stage tile): what layer_init() was told, and the kernels behind it.
+    int eval_rows;
+    struct image_axis eval_axis;
+    struct image_kernel eval_sig[2];
+    const struct image_kernel *eval_of[2];
 };
 bool layer_weights(struct layer *l, const struct options *o, struct device *d, const struct model *m); // once a model
 bool layer_tokens(struct layer *l, int tokens, int rows); // rows: tile, 0: chosen. Allocates and uploads
+bool layer_is_of_call(enum buffer b);                     // of a number of tokens, not of the layer
 bool layer_poison(struct layer *l);                       // everything that the kernels write
-bool layer_step(struct layer *l, enum step s);            // launches one kernel
+bool layer_step(struct layer *l, enum moe_layer_step s);  // launches one step
 bool layer_run(struct layer *l);                          // all of them, then waits
 bool layer_inputs_intact(struct layer *l, bool *intact);
 bool layer_guards_intact(struct layer *l, bool *intact);
 void layer_tokens_free(struct layer *l);
 void layer_free(struct layer *l);
 void layer_row(void *layer, enum ref_matrix which, int expert, int index, double *out); // ref_layer.row
-int layer_variants(struct device *d, int *rows, int max); // tiles of rows that gate_up and down both have
+double layer_bias(void *layer, enum ref_matrix which, int expert, int index);           // ref_layer.bias
+int layer_variants(const struct layer *l, int *rows, int max);                          // tiles of rows
+
+// ---- moerun_input.c
+bool input_make(struct layer *l); // on the host
+bool input_upload(struct layer *l);
+bool input_intact(struct layer *l, bool *intact);
+void input_free(struct layer *l);
 
 // ---- moerun_judge.c
 struct results { // what the kernels wrote, on the host
-    int32_t *ids, *counts, *slot_row, *row_token, *tiles;
+    int32_t *ids, *counts, *slot_row, *row_token, *tiles, *chosen;
     float *weights;
     uint16_t *h, *d, *y;
 };
@@ -213,6 +240,7 @@ bool command_verify(const struct options *o); // and run
 bool command_bench(const struct options *o);
 bool command_check(const struct options *o);
 bool command_info(const struct options *o);
+bool command_cache(const struct options *o);
 
 // ---- moerun_json.c: a JSON array of flat objects, written as they come
 struct json {

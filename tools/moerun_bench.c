@@ -22,7 +22,7 @@ struct bench {
     bool all_fine;
 };
 struct row { // what one line of the table tells
-    struct times layer, steps[STEPS], all;
+    struct times layer, steps[MOE_LAYER_STEPS], all;
     double host_us, flops, bytes, floor_ms;
     int64_t active;
     struct judgement j;
@@ -42,7 +42,7 @@ static bool capture(struct bench *b, int from, int to, void **graph)
     if (!ok)
         return false;
     for (int s = from; ok && s < to; s++)
-        ok = layer_step(&b->l, (enum step)s);
+        ok = layer_step(&b->l, (enum moe_layer_step)s);
     return !device_fails(b->d, moe_capture_end(b->d->gpu, b->d->stream, graph), "capture") && ok;
 }
 
@@ -85,8 +85,8 @@ static bool time_host(struct bench *b, double *us)
     double start = now_seconds(), spent = 0;
     for (int i = 0; ok && i < HOST_CALLS; i++) {
         start = now_seconds();
-        for (int s = STEP_GATE_UP; ok && s < STEPS; s++)
-            ok = layer_step(&b->l, (enum step)s);
+        for (int s = MOE_GATE_UP; ok && s < MOE_LAYER_STEPS; s++)
+            ok = layer_step(&b->l, (enum moe_layer_step)s);
         spent += now_seconds() - start;
         if (i % 8 == 7) // a full queue would make the caller wait
             ok = ok && device_sync(b->d);
@@ -98,10 +98,10 @@ static bool time_host(struct bench *b, double *us)
 static void account(const struct bench *b, const struct results *r, struct row *row)
 {
     const struct model *m = b->l.m;
-    char *seen = calloc((size_t)m->experts, 1);
+    char *seen = calloc((size_t)b->l.experts, 1);
     int64_t used = 0;
     for (int64_t s = 0; seen && s < b->l.slots; s++)
-        if (r->ids[s] >= 0 && r->ids[s] < m->experts) {
+        if (r->ids[s] >= 0 && r->ids[s] < b->l.experts) {
             used++;
             row->active += !seen[r->ids[s]];
             seen[r->ids[s]] = 1;
@@ -122,8 +122,8 @@ static void print_row(const struct bench *b, const struct row *r)
     bool ok = r->j.ok && !r->too_fast;
     printf("%-16s %s %6d %4d %9.4f %9.4f %9.4f %7.1f %7.0f %6.2f  %8.4f %8.4f %8.4f %9.4f %7.1f  %s\n", l->m->name,
            b->o->f16 ? "fp16" : "bf16", l->tokens, l->block, ms, r->layer.p10, r->layer.p90, r->flops / ms * 1e-9,
-           r->bytes / ms * 1e-6, ms / r->floor_ms, r->steps[STEP_GATE_UP].median, r->steps[STEP_DOWN].median,
-           r->steps[STEP_COMBINE].median, r->all.median, r->host_us,
+           r->bytes / ms * 1e-6, ms / r->floor_ms, r->steps[MOE_GATE_UP].median, r->steps[MOE_DOWN].median,
+           r->steps[MOE_COMBINE].median, r->all.median, r->host_us,
            ok        ? "ok"
            : r->j.ok ? "FASTER THAN THE FLOOR ALLOWS"
                      : "WRONG");
@@ -145,7 +145,6 @@ static void write_json(struct bench *b, const struct row *r)
     json_text(j, "dtype", b->o->f16 ? "fp16" : "bf16");
     json_int(j, "tokens", l->tokens);
     json_int(j, "rows", l->block);
-    json_text(j, "variant", l->k[STEP_GATE_UP]->variant);
     json_int(j, "seed", (int64_t)b->o->seed);
     json_int(j, "active_experts", r->active);
     json_number(j, "layer_ms", r->layer.median);
@@ -155,7 +154,7 @@ static void write_json(struct bench *b, const struct row *r)
     json_number(j, "gbps", r->bytes / r->layer.median * 1e-6);
     json_number(j, "floor_ms", r->floor_ms);
     json_number(j, "over_floor", r->layer.median / r->floor_ms);
-    for (int i = 0; i < STEPS; i++) {
+    for (int i = 0; i < MOE_LAYER_STEPS; i++) {
         snprintf(name, sizeof name, "%s_ms", step_names[i]);
         json_number(j, name, r->steps[i].median);
     }
@@ -169,10 +168,10 @@ static void write_json(struct bench *b, const struct row *r)
 
 static bool bench_measure(struct bench *b, struct results *res, struct row *r)
 {
-    bool ok = layer_poison(&b->l) && layer_run(&b->l) && time_steps(b, STEP_GATE_UP, STEPS, &r->layer);
-    for (int s = 0; ok && s < STEPS; s++)
-        ok = (s == STEP_ROUTE && b->l.given_ids) || time_steps(b, s, s + 1, &r->steps[s]);
-    ok = ok && (b->l.given_ids || time_steps(b, 0, STEPS, &r->all)) && time_host(b, &r->host_us);
+    bool ok = layer_poison(&b->l) && layer_run(&b->l) && time_steps(b, MOE_GATE_UP, MOE_LAYER_STEPS, &r->layer);
+    for (int s = 0; ok && s < MOE_LAYER_STEPS; s++)
+        ok = (s == MOE_ROUTE && b->l.given_ids) || time_steps(b, s, s + 1, &r->steps[s]);
+    ok = ok && (b->l.given_ids || time_steps(b, 0, MOE_LAYER_STEPS, &r->all)) && time_host(b, &r->host_us);
     // What the timed launches left behind is what is judged: h, d and y were last written by them.
     return ok && device_sync(b->d) && results_download(&b->l, res) &&
            judge_layer(&b->l, res, b->o->budget < 2 ? b->o->budget : 2, &r->j);
@@ -200,12 +199,11 @@ static bool bench_model(struct bench *b, const struct model *m)
     int all[LIST_MAX], n = b->o->nrows ? b->o->nrows : 1;
     static const int chosen[1] = { 0 };
     const int *rows = b->o->nrows ? b->o->rows : chosen;
-    bool ok = device_load(b->d, b->o, m);
+    bool ok = device_load(b->d, b->o, m) && layer_weights(&b->l, b->o, b->d, m);
     if (ok && b->o->nrows && b->o->rows[0] == -1) {
-        n = layer_variants(b->d, all, LIST_MAX);
+        n = layer_variants(&b->l, all, LIST_MAX);
         rows = all;
     }
-    ok = ok && layer_weights(&b->l, b->o, b->d, m);
     for (int i = 0; ok && i < b->o->ntokens; i++)
         for (int v = 0; ok && v < n; v++)
             ok = bench_tokens(b, b->o->tokens[i], rows[v]);

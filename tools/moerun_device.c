@@ -25,13 +25,18 @@ static bool is_eval(const struct options *o)
 
 void device_choose(struct options *o)
 {
+    static const char *const gpus[] = { "cuda:0", "hip:0" };
     struct moe_device *d;
+    bool there = false;
     if (o->device[0])
         return;
-    o->device = "cuda:0";
-    bool there = moe_open(o->device, &d, NULL, 0) == MOE_OK;
-    if (there)
-        moe_close(d);
+    for (int i = 0; i < 2 && !there; i++) {
+        o->device = gpus[i];
+        there = moe_open(o->device, &d, NULL, 0) == MOE_OK;
+        if (there)
+            moe_close(d);
+    }
+    o->device = there ? o->device : "cuda:0";
     if (there || o->command[0] == 'b' || o->command[0] == 'i') // the simulator's times say nothing
         return;
     o->device = "sim:sm_90a";
@@ -69,11 +74,11 @@ bool device_load(struct device *d, const struct options *o, const struct model *
         d->eval = eval_open(o, m);
         return d->eval != NULL;
     }
-    bool ok =
-        o->image ? read_file(o->image, &bytes, &n) : jit_compile(o, o->arch ? o->arch : d->info.arch, m, &bytes, &n);
-    if (!ok)
+    if (!o->image)
+        return jit_load(d, o, m);
+    if (!read_file(o->image, &bytes, &n))
         return false;
-    ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image ? o->image : o->source);
+    bool ok = !device_fails(d, moe_load(d->gpu, bytes, n, &d->image), o->image);
     free(bytes);
     return ok;
 }
@@ -171,26 +176,6 @@ const struct image_kernel *device_kernel(struct device *d, const struct options 
             return k;
     }
     return NULL;
-}
-
-int layer_variants(struct device *d, int *rows, int max)
-{
-    static const struct options any;
-    const struct image_kernel *k;
-    int n = 0;
-    for (int i = 0; (k = kernel_at(d, i)) && n < max; i++) {
-        int tile = moe_image_axis(k, "rows"), at = 0;
-        if (strcmp(k->name, "gate_up") || !tile || !device_kernel(d, &any, "down", tile))
-            continue;
-        while (at < n && rows[at] < tile)
-            at++;
-        if (at < n && rows[at] == tile)
-            continue;
-        memmove(rows + at + 1, rows + at, (size_t)(n - at) * sizeof *rows);
-        rows[at] = tile;
-        n++;
-    }
-    return n;
 }
 
 bool device_launch(struct device *d, const struct image_kernel *k, const struct moe_arg *args, int nargs,

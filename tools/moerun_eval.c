@@ -25,7 +25,7 @@ struct eval_source {
     const struct arch *arch; // NULL: stage tile
     char *text;
     size_t length;
-    struct binding bind[BINDINGS_MAX + 8];
+    struct binding bind[BINDINGS_MAX + 12];
     int nbind;
     struct unit *unit; // of the descriptions
     struct image_kernel *k;
@@ -215,7 +215,7 @@ static bool describe_call(struct unit *u, void *user)
 
 struct eval_source *eval_open(const struct options *o, const struct model *m)
 {
-    struct bound from[BINDINGS_MAX + 8];
+    struct bound from[BINDINGS_MAX + 12];
     const char *stage = o->stage;
     struct eval_source *s = calloc(1, sizeof *s);
     if (!s) {

@@ -1,72 +1,60 @@
-// Compiles --source for a device's arch through libmoec. Without a compiler in the build: says so.
+// --source -> an image on the device, through libmoert's JIT and its cache. The compiler is in this program (exported, so that
+// libmoert sees it), or, built without it, whatever libmoert finds.
 #include "moerun.h"
+#include "../runtime/moejit.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#ifdef MOE_NO_COMPILER
-
-bool jit_compile(const struct options *o, const char *arch, const struct model *m, char **bytes, size_t *n)
+static enum exit_status exit_for(int status)
 {
-    (void)m;
-    *bytes = NULL;
-    *n = 0;
-    return report(EXIT_MISSING,
-                  "this moerun was built without the compiler: make an image with moec --arch=%s -o F.moe %s "
-                  "and give --image=F.moe",
-                  arch, o->source);
+    switch (status) {
+    case MOE_ERR_SOURCE: return EXIT_BREACH;
+    case MOE_ERR_ARGUMENT:
+    case MOE_ERR_ARCH:
+    case MOE_ERR_MEMORY: return EXIT_USAGE;
+    case MOE_ERR_LIBRARY: return EXIT_MISSING;
+    default: return EXIT_INTERNAL;
+    }
 }
 
-#else
-#include "../compiler/moec.h"
-
-static void print_diagnostics(const struct moec_result *r)
+bool jit_load(struct device *d, const struct options *o, const struct model *m)
 {
-    const struct moec_diagnostic *d;
-    for (int i = 0; (d = moec_diagnostic(r, i)); i++)
-        if (d->severity == 0 || moec_status(r) != MOEC_OK)
-            fputs(d->formatted, stderr);
-}
-
-bool jit_compile(const struct options *o, const char *arch, const struct model *m, char **bytes, size_t *n)
-{
-    struct bound from[BINDINGS_MAX + 8];
-    struct moec_binding b[BINDINGS_MAX + 8];
-    char *text;
+    static const char *const origins[] = { "", "in memory", "in the cache", "by the compiler" };
+    struct bound from[BINDINGS_MAX + 12];
+    struct moe_binding b[BINDINGS_MAX + 12];
+    enum moe_jit_origin origin = 0;
+    char *text, why[8192] = "";
     size_t length;
-    *bytes = NULL;
     if (!read_file(o->source, &text, &length))
         return false;
-    struct moec_options c = { .size = sizeof c,
-                              .arch = arch,
-                              .emit = MOEC_IMAGE,
-                              .bindings = b,
-                              .kernel = o->kernel,
-                              .ptxas = o->ptxas,
-                              .ptx_only = o->ptx || simulated(o),
-                              .bitcode = simulated(o) };
-    c.nbindings = option_bindings(o, m, from);
+    struct moe_compile c = { .size = sizeof c,
+                             .source = text,
+                             .source_size = length,
+                             .name = o->source,
+                             .arch = o->arch,
+                             .bindings = b,
+                             .nbindings = option_bindings(o, m, from),
+                             .kernel = o->kernel,
+                             .ptx = o->ptx };
+    struct moe_jit_options j = { .size = sizeof j,
+                                 .cache_dir = o->no_cache ? "" : NULL,
+                                 .ptxas = o->ptxas,
+                                 .from = &origin,
+                                 .why = why,
+                                 .why_size = sizeof why };
     for (int i = 0; i < c.nbindings; i++)
-        b[i] = (struct moec_binding){ from[i].name, from[i].value, from[i].type };
-    struct moec_result *r = moec_compile(text, length, o->source, &c);
-    if (r && moec_status(r) == MOEC_MISSING && !o->ptx) { // no ptxas here: the driver compiles PTX at load
-        moec_free(r);
-        c.ptx_only = true;
-        r = moec_compile(text, length, o->source, &c);
-    }
-    enum moec_status status = r ? moec_status(r) : MOEC_INTERNAL;
-    if (r)
-        print_diagnostics(r);
-    if (status == MOEC_OK) {
-        const void *code = moec_code(r, n);
-        *bytes = malloc(*n + 1);
-        if (*bytes)
-            memcpy(*bytes, code, *n);
-    }
-    moec_free(r);
+        b[i] = (struct moe_binding){ from[i].name, from[i].value, from[i].type };
+    double start = now_seconds();
+    int status = moe_jit(d->gpu, &c, &j, &d->image);
     free(text);
-    static const enum exit_status map[] = { EXIT_INTERNAL, EXIT_BREACH, EXIT_USAGE, EXIT_MISSING };
-    return *bytes ||
-           report(status <= MOEC_MISSING ? map[status] : EXIT_INTERNAL, "%s does not compile for %s", o->source, arch);
+    if (o->verbose && !status)
+        printf("image found %s, loaded after %.3f s\n", origins[origin], now_seconds() - start);
+    if (!status || !why[0]) // without words of the compiler: of the device
+        return !device_fails(d, status, o->source);
+    bool lines = strchr(why, '\n');
+    if (lines)
+        fputs(why, stderr);
+    return report(exit_for(status), "%s does not compile for %s%s%s", o->source, o->arch ? o->arch : d->info.arch,
+                  lines ? "" : ": ", lines ? "" : why);
 }
-#endif

@@ -20,8 +20,10 @@ bool results_new(const struct layer *l, struct results *r)
                            .weights = malloc(l->b[B_WEIGHTS].bytes + 1),
                            .h = malloc(l->b[B_H].bytes + 1),
                            .d = malloc(l->b[B_D].bytes + 1),
+                           .chosen = malloc(l->b[B_CHOSEN].bytes + 1),
                            .y = malloc(l->b[B_Y].bytes + 1) };
-    if (r->ids && r->counts && r->slot_row && r->row_token && r->tiles && r->weights && r->h && r->d && r->y)
+    if (r->ids && r->counts && r->slot_row && r->row_token && r->tiles && r->weights && r->h && r->d && r->y &&
+        r->chosen)
         return true;
     results_free(r);
     return report(EXIT_INTERNAL, "out of memory");
@@ -38,6 +40,7 @@ void results_free(struct results *r)
     free(r->h);
     free(r->d);
     free(r->y);
+    free(r->chosen);
     *r = (struct results){ .ids = NULL };
 }
 
@@ -51,10 +54,15 @@ bool results_download(struct layer *l, struct results *r)
                           [B_TILES] = r->tiles,
                           [B_H] = r->h,
                           [B_D] = r->d,
+                          [B_CHOSEN] = r->chosen,
                           [B_Y] = r->y };
-    for (int i = B_IDS; i < BUFFERS; i++)
+    for (int i = B_PARTS; i < BUFFERS; i++)
         if (!device_download(l->d, to[i], l->b[i].ptr, l->b[i].bytes))
             return false;
+    if (l->given_ids) { // these are read where they lie
+        memcpy(r->weights, l->given_weights, l->b[B_WEIGHTS].bytes);
+        memcpy(l->host_map ? r->chosen : r->ids, l->given_ids, l->b[B_IDS].bytes);
+    }
     return true;
 }
 
@@ -65,17 +73,17 @@ static bool plan_new(const struct layer *l, struct ref_plan *p)
 {
     size_t s = (size_t)l->slots + 1;
     *p = (struct ref_plan){ .slots = l->slots,
-                            .chunks = l->chunks,
-                            .entries = l->entries,
-                            .experts = l->m->experts,
-                            .topk = l->m->topk,
-                            .chunk = l->chunk,
+                            .chunks = l->size.chunks,
+                            .entries = l->size.entries,
+                            .experts = l->experts,
+                            .topk = (int)l->size.choices,
+                            .chunk = l->size.chunk,
                             .block = l->block };
-    p->counts = malloc(((size_t)l->chunks * (size_t)l->m->experts + 1) * sizeof *p->counts);
+    p->counts = malloc(((size_t)p->chunks * (size_t)p->experts + 1) * sizeof *p->counts);
     p->slot_row = malloc(s * sizeof *p->slot_row);
     p->row_token = malloc(s * sizeof *p->row_token);
     p->row_expert = malloc(s * sizeof *p->row_expert);
-    p->tiles = malloc(((size_t)l->entries + 1) * 4 * sizeof *p->tiles);
+    p->tiles = malloc(((size_t)p->entries + 1) * 4 * sizeof *p->tiles);
     if (!p->counts || !p->slot_row || !p->row_token || !p->row_expert || !p->tiles)
         return report(EXIT_INTERNAL, "out of memory");
     memset(p->row_token, 0xff, s * sizeof *p->row_token); // as the poison, where nothing is written
@@ -153,7 +161,7 @@ static bool judge_sample(struct layer *l, const struct ref_layer *ref, const str
                          double budget, struct judgement *j)
 {
     double start = now_seconds();
-    int64_t row_bytes = (int64_t)8 * l->m->topk * (l->m->ffn + l->m->hidden);
+    int64_t row_bytes = (int64_t)8 * l->size.choices * (l->m->ffn + l->m->hidden);
     int most = (int)(((int64_t)1 << BATCH_BYTES_SHIFT) / row_bytes) + 1, done = 0, batch = SAMPLE_LEAST;
     j->v[C_TOKENS].of = (int64_t)l->tokens * l->m->hidden;
     while (done < s->of) {
@@ -191,6 +199,19 @@ static void judge_integers(const struct layer *l, const struct ref_plan *p, cons
     judge_written("y", r->y, l->tokens, l->tokens, l->m->hidden, &j->v[C_WRITTEN]);
 }
 
+// ids = map[chosen], -1 where there is no such expert.
+static void judge_map(const struct layer *l, const struct results *r, struct ref_verdict *v)
+{
+    for (int64_t i = 0; i < l->slots; i++) {
+        int32_t e = r->chosen[i], want = e >= 0 && e < l->m->experts + l->m->shared ? l->host_map[e] : -1;
+        v->checked++;
+        v->of++;
+        if (r->ids[i] != want && !v->bad++)
+            snprintf(v->first, sizeof v->first, "ids[%lld]: expert %d is %d here, not %d", (long long)i, e, want,
+                     r->ids[i]);
+    }
+}
+
 bool judge_layer(struct layer *l, struct results *r, double budget, struct judgement *j)
 {
     const struct model *m = l->m;
@@ -200,18 +221,27 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
                                  .sigmoid = m->sigmoid,
                                  .renorm = m->renorm,
                                  .scale = (double)(float)m->scale,
+                                 .groups = m->groups,
+                                 .keep_groups = m->keep_groups,
+                                 .group_pairs = m->group_pairs,
+                                 .shared = m->shared,
+                                 .shared_weight = l->shared_weight,
                                  .logits = l->host_logits,
                                  .bias = l->host_bias };
     struct ref_layer ref = { .tokens = l->tokens,
-                             .experts = m->experts,
-                             .topk = m->topk,
+                             .experts = l->experts,
+                             .topk = (int)l->size.choices,
                              .hidden = m->hidden,
                              .ffn = m->ffn,
                              .f16 = l->o->f16,
+                             .activation = (enum ref_activation)m->activation,
+                             .alpha = (double)(float)m->alpha,
+                             .limit = (double)(float)m->limit,
                              .x = l->host_x,
                              .ids = r->ids,
                              .weights = r->weights,
                              .row = layer_row,
+                             .bias = m->biases ? layer_bias : NULL,
                              .user = l };
     struct ref_plan p;
     struct sample s;
@@ -220,7 +250,9 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
         return false;
     }
     if (!l->given_ids)
-        judge_route(&router, r->ids, r->weights, &j->v[C_ROUTE]);
+        judge_route(&router, l->host_map ? r->chosen : r->ids, r->weights, &j->v[C_ROUTE]);
+    if (l->host_map)
+        judge_map(l, r, &j->v[C_ROUTE]);
     ref_plan(r->ids, &p);
     judge_integers(l, &p, r, j);
     judge_h(&ref, &p, r->h, l->o->columns, l->o->seed, &j->v[C_H]);

@@ -11,18 +11,20 @@ void print_usage(FILE *f)
     fputs("usage: moerun COMMAND [OPTIONS]\n"
           "  run     one layer, once, with its checks shown         verify  every stage against double precision\n"
           "  bench   times by graph replay, checked after           check   any kernel against the compiler's eval\n"
-          "  info    the device, or what --image holds\n"
+          "  info    the device, or what --image holds              cache   list, prune or clear: images compiled "
+          "before\n"
           "where\n"
-          "  --device=cuda:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, with every fault named;\n"
-          "                           eval: the tile IR on the host (default cuda:0; sim:sm_90a\n"
-          "                           where there is no GPU)\n"
+          "  --device=cuda:N|hip:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, every fault named;\n"
+          "                           eval: the tile IR on the host (default cuda:0 or hip:0;\n"
+          "                           sim:sm_90a where there is no GPU)\n"
           "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
           "renormalised\n"
           "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
           "  --routing=uniform|zipf:A|one|file:F   or, in place of the router's ids: holes|beyond|twice\n"
+          "  --fused                  gate and up in one tensor    --parallel=RANK/OF: that rank's experts\n"
           "  --special=ties|logits-100|logits-low|nan-row|inf-weight   unusual data\n"
           "  --source=F.dsl           compiled for the device (kernels/moe.dsl)    --ptx: as PTX, without ptxas\n"
-          "  --image=F.moe            compiled before, with moec    --ptxas=FILE\n"
+          "  --image=F.moe            compiled before, with moec    --ptxas=FILE    --no-cache: compile anew\n"
           "  --kernel=K --variant=V   only this kernel (check), this variant of those with a tile of rows\n"
           "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
           "  --save=DIR, --against=DIR  keep the results in files; compare with files kept on another device\n"
@@ -35,6 +37,7 @@ void print_usage(FILE *f)
           "  --int=NAME:LO:HI         check: range of an integer parameter    --experts=N: of tile maps\n"
           "  --floor=TFLOPS,GBPS      bench: the device's measured ceilings (790,4450)\n"
           "  --json=FILE   -v         --mutate=KIND: damages the results, to prove that the checks see it\n"
+          "  --max-bytes=N[K|M|G] --max-age=N[s|m|h|d]   cache prune: what may stay\n"
           "exit status: 0 fine, 1 wrong results, 2 usage, 3 no such device or library, 70 internal\n",
           f);
 }
@@ -236,6 +239,31 @@ static bool text_option(const char *arg, struct options *o)
     return false;
 }
 
+// N, or N and one of the letters, which multiplies it.
+static bool scaled(const char *s, const char *letters, const int64_t *factors, int64_t *out)
+{
+    char *end;
+    long long v = strtoll(s, &end, 10);
+    const char *letter = *end ? strchr(letters, *end) : NULL;
+    int64_t factor = letter ? factors[letter - letters] : 1;
+    if (end == s || v < 0 || (*end && (!letter || end[1])) || __builtin_mul_overflow(v, factor, out))
+        return report(EXIT_USAGE, "'%s': expected a number, then one of the letters %s or nothing", s, letters);
+    return true;
+}
+
+static bool cache_option(const char *arg, struct options *o, bool *ok)
+{
+    static const int64_t bytes[] = { 1 << 10, 1 << 20, 1 << 30 }, seconds[] = { 1, 60, 3600, 86400 };
+    const char *v;
+    if ((v = value_of(arg, "max-bytes")))
+        *ok = scaled(v, "KMG", bytes, &o->max_bytes);
+    else if ((v = value_of(arg, "max-age")))
+        *ok = scaled(v, "smhd", seconds, &o->max_age);
+    else
+        return false;
+    return true;
+}
+
 static bool number_option(const char *arg, struct options *o, bool *ok)
 {
     const char *v;
@@ -271,6 +299,13 @@ static bool other_option(const char *arg, struct options *o)
         return rows(v, o);
     if ((v = value_of(arg, "routing")))
         return routing(v, o);
+    if ((v = value_of(arg, "parallel")))
+        return (sscanf(v, "%d/%d", &o->rank, &o->ranks) == 2 && o->ranks > 0 && o->rank >= 0 && o->rank < o->ranks) ||
+               report(EXIT_USAGE, "--parallel=%s: expected RANK/OF", v);
+    if (!strcmp(arg, "--fused")) {
+        o->fused = true;
+        return true;
+    }
     if ((v = value_of(arg, "int")))
         return range(v, o);
     if ((v = value_of(arg, "floor")))
@@ -285,6 +320,12 @@ static bool other_option(const char *arg, struct options *o)
         return o->bind_all = true;
     if (!strcmp(arg, "--ptx"))
         return o->ptx = true;
+    if (!strcmp(arg, "--no-cache"))
+        return o->no_cache = true;
+    if (!strcmp(o->command, "cache") && arg[0] != '-' && !o->action) {
+        o->action = arg;
+        return true;
+    }
     return report(EXIT_USAGE, "unknown option '%s'; moerun --help tells", arg);
 }
 
@@ -305,7 +346,7 @@ static void defaults(struct options *o)
 
 bool parse_options(int argc, char **argv, struct options *o)
 {
-    static const char *const commands[] = { "run", "verify", "bench", "check", "info" };
+    static const char *const commands[] = { "run", "verify", "bench", "check", "info", "cache" };
     bool known = false;
     *o = (struct options){ .command = argc > 1 ? argv[1] : "",
                            .device = "",
@@ -316,18 +357,21 @@ bool parse_options(int argc, char **argv, struct options *o)
                            .budget = 10,
                            .x_scale = 1,
                            .floor_tflops = 790,
-                           .floor_gbps = 4450 };
+                           .floor_gbps = 4450,
+                           .max_bytes = -1,
+                           .max_age = -1 };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         known = known || !strcmp(o->command, commands[i]);
     if (!known)
-        return report(EXIT_USAGE, "expected run, verify, bench, check or info; moerun --help tells");
+        return report(EXIT_USAGE, "expected run, verify, bench, check, info or cache; moerun --help tells");
     for (int i = 2; i < argc; i++) {
         const char *arg = argv[i];
         bool ok = true;
         if (!strncmp(arg, "-D", 2)) {
             if (!binding(arg[2] ? arg + 2 : i + 1 < argc ? argv[++i] : NULL, o))
                 return false;
-        } else if (!text_option(arg, o) && !number_option(arg, o, &ok) && !other_option(arg, o)) {
+        } else if (!text_option(arg, o) && !number_option(arg, o, &ok) && !cache_option(arg, o, &ok) &&
+                   !other_option(arg, o)) {
             return false;
         }
         if (!ok)
@@ -342,12 +386,17 @@ bool simulated(const struct options *o)
     return !strncmp(o->device, "sim:", 4);
 }
 
-int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 8])
+int option_bindings(const struct options *o, const struct model *m, struct bound b[BINDINGS_MAX + 12])
 {
     int n = 0;
     if (m) {
+        int all = m->experts + m->shared, routed = m->experts * (o->rank + 1) / (o->ranks ? o->ranks : 1) -
+                                                   m->experts * o->rank / (o->ranks ? o->ranks : 1);
+        int64_t local = o->ranks ? routed + m->shared : all;
         b[n++] = (struct bound){ "E", NULL, m->experts };
-        b[n++] = (struct bound){ "K", NULL, m->topk };
+        b[n++] = (struct bound){ "L", NULL, local };
+        b[n++] = (struct bound){ "F", NULL, o->fused ? 2 * local : local };
+        b[n++] = (struct bound){ "K", NULL, m->topk + m->shared };
         b[n++] = (struct bound){ "H", NULL, m->hidden };
         b[n++] = (struct bound){ "I", NULL, m->ffn };
         b[n++] = (struct bound){ "act", o->f16 ? "f16" : "bf16", 0 };

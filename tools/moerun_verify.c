@@ -66,7 +66,7 @@ static void print_origin(const struct session *s, const char *first)
             continue;
         long long width = b == B_H                       ? m->ffn
                           : b == B_D || b == B_Y         ? m->hidden
-                          : b == B_IDS || b == B_WEIGHTS ? m->topk
+                          : b == B_IDS || b == B_WEIGHTS ? s->l.size.choices
                                                          : 1;
         size_t at = (size_t)(i * width + j) * (b == B_H || b == B_D || b == B_Y ? 2 : 4);
         if (at < s->l.b[b].bytes && *moe_origin(s->d->gpu, (char *)s->l.b[b].ptr + at, text, sizeof text))
@@ -211,8 +211,7 @@ static bool surroundings(struct session *s, struct judgement *j)
     if (!layer_guards_intact(&s->l, &guards) || !layer_inputs_intact(&s->l, &inputs))
         return false;
     j->v[C_GUARDS] = (struct ref_verdict){ .checked = BUFFERS, .of = BUFFERS, .bad = !guards, .first = "see above" };
-    j->v[C_INPUTS] =
-        (struct ref_verdict){ .checked = B_DOWN + 1, .of = B_DOWN + 1, .bad = !inputs, .first = "see above" };
+    j->v[C_INPUTS] = (struct ref_verdict){ .checked = B_PARTS, .of = B_PARTS, .bad = !inputs, .first = "see above" };
     return true;
 }
 
@@ -256,13 +255,12 @@ static bool verify_model(struct session *s, const struct model *m)
     static const int chosen[1] = { 0 };
     int all[LIST_MAX];
     const int *rows = s->o->nrows ? s->o->rows : chosen;
-    bool ok = device_load(s->d, s->o, m);
+    bool ok = device_load(s->d, s->o, m) && layer_weights(&s->l, s->o, s->d, m);
     int n = s->o->nrows ? s->o->nrows : 1;
     if (ok && s->o->nrows && s->o->rows[0] == -1) {
-        n = layer_variants(s->d, all, LIST_MAX);
+        n = layer_variants(&s->l, all, LIST_MAX);
         rows = all;
     }
-    ok = ok && layer_weights(&s->l, s->o, s->d, m);
     for (int i = 0; ok && i < s->o->ntokens; i++)
         for (int v = 0; ok && v < n; v++)
             ok = verify_tokens(s, s->o->tokens[i], rows[v]);

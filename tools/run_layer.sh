@@ -31,10 +31,11 @@ done
 ls -l "$out" | awk 'NR > 1 { printf "%10d  %s\n", $5, $9 }'
 [ $failed -eq 0 ] || exit 1
 
-if "$b/moerun" info --device=cuda:0 >/dev/null 2>&1; then
-    echo "running the layer on cuda:0"
-    exec "$b/moerun" verify --device=cuda:0 --model=mixtral-8x7b --tokens=1,33,128
-fi
+for d in cuda:0 hip:0; do
+    "$b/moerun" info --device=$d >/dev/null 2>&1 || continue
+    echo "running the layer on $d"
+    exec "$b/moerun" verify --device=$d --model=mixtral-8x7b --tokens=1,33,128
+done
 echo "no GPU here: running the same images in the simulator, with a reduced model"
 for a in sm_80 sm_90a gfx942 gfx950; do
     "$b/moerun" verify --device=sim:$a --image="$out/moe.$a.moe" --model=tiny --tokens=1,33 || exit 1

@@ -328,6 +328,11 @@ void amd_block_end(struct block *b)
 static bool prepare_buffer(struct inst *i, char *why)
 {
     const char *t = strrchr(i->text, '.') + 1; // "i16", "v4i32", "f32", "v2bf16"
+    const char *known = strstr(i->text, ".load.") ? strstr(i->text, ".load.") + 6 : strstr(i->text, ".store.") + 7;
+    if (!strchr("vifb", *t) || !*t || !t[1] || t != known) {
+        snprintf(why, MOESIM_WHY, "type or form not known");
+        return false;
+    }
     int n = *t == 'v' ? (int)strtol(t + 1, NULL, 10) : 1;
     const char *bits = t + strcspn(t + (*t == 'v' ? 2 : 0), "if") + (*t == 'v' ? 2 : 0);
     bits += strspn(bits, "if");
@@ -399,11 +404,11 @@ static bool prepare_atomic(struct inst *i, char *why)
 
 #define LANE(name, fn) \
     { \
-        "llvm.amdgcn." name, fn, NULL, NULL, false \
+        "llvm.amdgcn." name, fn, NULL, NULL, ANY_LANES, NULL \
     }
 #define WARP(name, fn, who) \
     { \
-        "llvm.amdgcn." name, NULL, fn, NULL, who \
+        "llvm.amdgcn." name, NULL, fn, NULL, who, NULL \
     }
 const struct op amd_ops[] = {
     LANE("workitem.id.x", workitem),
@@ -435,11 +440,11 @@ const struct op amd_ops[] = {
     WARP("update.dpp.*", dpp, ANY_LANES),
     WARP("permlane32.swap", permlane32, ANY_LANES),
     WARP("permlane16.swap", permlane16, ANY_LANES),
-    { "llvm.amdgcn.mfma.*", NULL, mfma, prepare_mfma, ALL_LANES },
+    { "llvm.amdgcn.mfma.*", NULL, mfma, prepare_mfma, FULL_WARP, NULL },
     LANE("make.buffer.rsrc.*", make_rsrc),
-    { "llvm.amdgcn.raw.ptr.buffer.load.*", buffer_load, NULL, prepare_buffer, ANY_LANES },
-    { "llvm.amdgcn.raw.ptr.buffer.store.*", buffer_store, NULL, prepare_buffer, ANY_LANES },
-    { "llvm.amdgcn.raw.ptr.buffer.atomic.*", buffer_atomic, NULL, prepare_atomic, ANY_LANES },
-    { "fence", NULL, fence, NULL, ANY_LANES },
-    { NULL, NULL, NULL, NULL, ANY_LANES },
+    { "llvm.amdgcn.raw.ptr.buffer.load.*", buffer_load, NULL, prepare_buffer, ANY_LANES, NULL },
+    { "llvm.amdgcn.raw.ptr.buffer.store.*", buffer_store, NULL, prepare_buffer, ANY_LANES, NULL },
+    { "llvm.amdgcn.raw.ptr.buffer.atomic.*", buffer_atomic, NULL, prepare_atomic, ANY_LANES, NULL },
+    { "fence", NULL, fence, NULL, ANY_LANES, NULL },
+    { NULL, NULL, NULL, NULL, ANY_LANES, NULL },
 };

@@ -216,12 +216,15 @@ static bool list_kernels(struct build *b)
         unsigned cc = LLVMGetFunctionCallConv(f);
         if (cc != CC_PTX_KERNEL && cc != CC_AMDGPU_KERNEL)
             return build_refuse(b, "function '%s' is not a kernel", name);
+        if (len > 250 || strlen(name) != len || !strncmp(name, "moesim_", 7))
+            return build_refuse(b, "a kernel named '%.60s...'", name);
         char *copy = module_keep(b->m, len + 1);
         if (!copy)
             return build_refuse(b, "out of memory");
         LLVMMetadataRef sub = LLVMGetSubprogram(f);
         b->m->fns[b->m->nfns++] = (struct module_fn){ .module = b->m,
                                                       .name = memcpy(copy, name, len),
+                                                      .nparams = (int)LLVMCountParams(f),
                                                       .line = sub ? (int)LLVMDISubprogramGetLine(sub) : 0 };
     }
     return true;
@@ -268,6 +271,16 @@ static bool convert_kernel(struct build *b, LLVMValueRef f)
     return ok;
 }
 
+static bool well_formed(struct build *b, const char *what)
+{
+    char *why = NULL;
+    bool bad = LLVMVerifyModule(b->mod, LLVMReturnStatusAction, &why);
+    if (bad)
+        build_refuse(b, "%s is malformed: %.300s", what, why);
+    LLVMDisposeMessage(why);
+    return !bad;
+}
+
 static bool convert(struct build *b)
 {
     size_t n;
@@ -277,6 +290,8 @@ static bool convert(struct build *b)
     if (strncmp(triple, b->nv ? "nvptx" : "amdgcn", 5))
         return build_refuse(b, "the image holds code for '%.40s', the device is %s", triple,
                             b->m->device->machine->arch);
+    if (!well_formed(b, "the image's module"))
+        return false;
     LLVMSetModuleDataLayout(b->mod, b->layout);
     LLVMSetTarget(b->mod, b->triple);
     if (!list_kernels(b) || !place_variables(b))
@@ -287,12 +302,7 @@ static bool convert(struct build *b)
             return false;
     }
     LLVMStripModuleDebugInfo(b->mod);
-    char *why = NULL;
-    bool bad = LLVMVerifyModule(b->mod, LLVMReturnStatusAction, &why);
-    if (bad)
-        build_refuse(b, "internal: the host's module is malformed: %.300s", why);
-    LLVMDisposeMessage(why);
-    return !bad;
+    return well_formed(b, "internal: the host's module");
 }
 
 // ---- JIT ---------------------------------------------------------------------------------------------------------
@@ -405,8 +415,10 @@ static LLVMModuleRef only(const struct module_fn *fn)
             next = LLVMGetNextFunction(f);
             const char *name = LLVMGetValueName2(f, &n);
             bool entry = !strncmp(name, "moesim_enter_", 13);
-            if (!LLVMIsDeclaration(f) && entry == !pass && strcmp(name, enter) && strcmp(name, fn->name))
-                LLVMDeleteFunction(f);
+            if (LLVMIsDeclaration(f) || entry != !pass || !strcmp(name, enter) || !strcmp(name, fn->name))
+                continue;
+            LLVMReplaceAllUsesWith(f, LLVMGetUndef(LLVMTypeOf(f))); // tables may hold its address
+            LLVMDeleteFunction(f);
         }
     return m;
 }

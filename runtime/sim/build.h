@@ -27,7 +27,8 @@ struct build {
     int nspots, spots_cap, slots; // slots: the most that one site needs
     LLVMBasicBlockRef *order;     // blocks, so that joins come after what they join and exits after their loops
     int norder;
-    int line, col; // of the instruction at hand
+    int line, col;  // of the instruction at hand
+    uint64_t stack; // bytes of its local variables
 };
 
 bool build_refuse(struct build *b, const char *fmt, ...) __attribute__((format(printf, 2, 3))); // false

@@ -129,6 +129,8 @@ static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, L
     unsigned space = LLVMGetPointerAddressSpace(LLVMTypeOf(pointer));
     if (space == 5 || LLVMIsAAllocaInst(pointer)) // the lane's own stack
         return true;
+    if (LLVMStoreSizeOfType(b->layout, type) > ACCESS_BYTES_MAX)
+        return build_refuse(b, "a %s of more than %d bytes", what, ACCESS_BYTES_MAX);
     if (space != 0 && space != 1 && space != 3 && space != 4)
         return build_refuse(b, "%s in address space %u is not known to the simulator", what, space);
     struct site *s = new_site(b, i, space == 3 ? SPOT_SHARED : SPOT_GLOBAL, what);
@@ -285,6 +287,9 @@ static bool assembly_site(struct build *b, LLVMValueRef call, LLVMValueRef calle
         return build_refuse(b, "assembly '%.60s' is not known to the simulator", text);
     unsigned in = LLVMGetNumArgOperands(call);
     int outs = build_slots(b, LLVMTypeOf(call));
+    for (unsigned i = 0; i < in; i++)
+        if (build_slots(b, LLVMTypeOf(LLVMGetOperand(call, i))) != 1)
+            return build_refuse(b, "assembly '%.60s' with operands of more than 64 bits", text);
     if (!constraints_of(b, s, constraints, outs, (int)in))
         return false;
     if (!ptx_parse(b->m, s, text, outs + (int)in, b->why))
@@ -310,9 +315,38 @@ static bool fence_site(struct build *b, LLVMValueRef i)
     return s ? single(b, s, op, "fence", b->none, NULL, 0) : no_memory(b);
 }
 
+// A lane's stack holds what code generation puts there too.
+static bool alloca_fits(struct build *b, LLVMValueRef i)
+{
+    LLVMValueRef n = LLVMGetOperand(i, 0);
+    uint64_t one = LLVMABISizeOfType(b->layout, LLVMGetAllocatedType(i));
+    if (!LLVMIsAConstantInt(n))
+        return build_refuse(b, "an array on the stack whose size is not constant");
+    uint64_t count = LLVMConstIntGetZExtValue(n);
+    if (one > LANE_STACK / 2 || count > LANE_STACK / 2 || (b->stack += one * count) > LANE_STACK / 2)
+        return build_refuse(b, "more than %d bytes of local variables", LANE_STACK / 2);
+    return true;
+}
+
+// What the simulator has for shared memory is no host address: it has no generic one either.
+static bool casts_shared(LLVMValueRef v, int depth)
+{
+    if (!LLVMIsAConstantExpr(v) || depth > 16)
+        return false;
+    if (LLVMGetConstOpcode(v) == LLVMAddrSpaceCast && LLVMGetPointerAddressSpace(LLVMTypeOf(LLVMGetOperand(v, 0))) == 3)
+        return true;
+    for (int k = 0; k < LLVMGetNumOperands(v); k++)
+        if (casts_shared(LLVMGetOperand(v, (unsigned)k), depth + 1))
+            return true;
+    return false;
+}
+
 static bool visit_instruction(struct build *b, LLVMValueRef i)
 {
     int atomic = LLVMIsAtomic(i) ? ACCESS_ATOMIC : 0;
+    for (int k = 0; k < LLVMGetNumOperands(i); k++)
+        if (casts_shared(LLVMGetOperand(i, (unsigned)k), 0))
+            return build_refuse(b, "a generic pointer to shared memory");
     switch (LLVMGetInstructionOpcode(i)) {
     case LLVMLoad: return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | atomic, "load");
     case LLVMStore:
@@ -326,6 +360,7 @@ static bool visit_instruction(struct build *b, LLVMValueRef i)
                            ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC, "atomic");
     case LLVMCall: return call_site(b, i);
     case LLVMFence: return fence_site(b, i);
+    case LLVMAlloca: return alloca_fits(b, i);
     case LLVMInvoke:
     case LLVMCallBr:
     case LLVMVAArg:
@@ -340,6 +375,7 @@ static bool visit_instruction(struct build *b, LLVMValueRef i)
 bool build_collect(struct build *b)
 {
     b->line = b->col = 0;
+    b->stack = 0;
     for (int k = 0; k < b->norder; k++)
         for (LLVMValueRef i = LLVMGetFirstInstruction(b->order[k]); i; i = LLVMGetNextInstruction(i)) {
             unsigned line = LLVMGetDebugLocLine(i);

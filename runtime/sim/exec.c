@@ -86,7 +86,7 @@ void moesim_op(struct site *s, uint64_t *io)
     l->io = io;
     if (l->again.bytes)
         shadow_again(l);
-    if (s->ninsts != 1 || i->guard >= 0 || s->nconsts) {
+    if (s->ninsts != 1 || !i->op || i->guard >= 0 || s->nconsts) {
         ptx_run(l, s, io);
     } else if (i->op->lane) {
         i->op->lane(l, i, io);
@@ -185,16 +185,22 @@ void warp_wake(struct warp *w)
 // One warp operation for the lanes that stand at it.
 static void run_op(struct warp *w)
 {
-    uint64_t *r[LANES_MAX], mask, standing = lanes_in(w, LANE_AT_OP), polling = lanes_in(w, LANE_WAITS);
+    uint64_t *r[LANES_MAX] = { NULL }, mask, standing = lanes_in(w, LANE_AT_OP), polling = lanes_in(w, LANE_WAITS);
     if (!standing || polling) // who polls will come to where the others are
         return;
     const struct inst *i = earliest(w, standing, &mask);
     uint64_t all = all_lanes(w->nlanes);
-    uint64_t needed = i->op->lanes == ALL_LANES    ? all
+    uint64_t needed = i->op->lanes >= ALL_LANES    ? all
                       : i->op->lanes == LIVE_LANES ? all & ~lanes_in(w, LANE_DONE)
                                                    : mask;
     if (mask != needed) {
         diverged(w, i, mask, needed & ~mask);
+        return;
+    }
+    if (i->op->lanes == FULL_WARP && w->nlanes != w->block->launch->machine->lanes) {
+        finding(&w->lanes[0], i->site, F_DIVERGENT, 0, "%s needs a whole warp; this one has %d lanes", i->text,
+                w->nlanes);
+        __atomic_store_n(&w->block->launch->stop, true, __ATOMIC_RELAXED);
         return;
     }
     for (int k = 0; k < w->nlanes; k++)

@@ -205,6 +205,10 @@ uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, 
     if (!t) {
         if (!(access & ACCESS_WRITE) && module_constant(s->fn, address, bytes))
             return (uint8_t *)(uintptr_t)address;
+        uint64_t in_stack =
+            address - (uint64_t)(uintptr_t)l->stack; // a local variable, by a pointer of no address space
+        if (in_stack < LANE_STACK && (uint64_t)bytes <= LANE_STACK - in_stack)
+            return (uint8_t *)(uintptr_t)address;
         out_of_bounds(l, s, address, bytes);
         return sink(l);
     }
@@ -214,7 +218,7 @@ uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, 
                 t->name, align);
         return sink(l);
     }
-    if (access & (ACCESS_WRITE | ACCESS_ATOMIC) && !t->writable) {
+    if (access & ACCESS_WRITE && !t->writable) {
         finding(l, s, F_INPUT, 0, "%s to byte %zu of the input '%s'", s->what, at, t->name);
         return sink(l);
     }

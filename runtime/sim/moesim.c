@@ -149,6 +149,14 @@ static struct moesim_kernel *sim_kernel(struct moesim_module *m, const struct im
     for (int i = 0; i < m->nfns; i++) {
         if (strcmp(m->fns[i].name, sig->symbol))
             continue;
+        int nargs = sig->nparams;
+        for (int d = 0; d < sig->ndims; d++)
+            nargs += sig->dims[d].bound < 0;
+        if (m->fns[i].nparams > nargs) {
+            snprintf(why, MOESIM_WHY, "kernel '%.100s' takes %d arguments, its signature says %d", sig->symbol,
+                     m->fns[i].nparams, nargs);
+            return NULL;
+        }
         struct moesim_kernel *k = calloc(1, sizeof *k);
         if (!k)
             break;

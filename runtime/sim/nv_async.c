@@ -52,7 +52,10 @@ struct integer {
 static bool type_of(const char *t, int *bits, bool *is_signed)
 {
     *is_signed = *t == 's';
-    *bits = !strcmp(t, "pred") ? 1 : strchr("bus", *t) ? (int)strtol(t + 1, NULL, 10) : 0;
+    char *end = NULL;
+    *bits = !strcmp(t, "pred") ? 1 : *t && strchr("bus", *t) ? (int)strtol(t + 1, &end, 10) : 0;
+    if (end && *end)
+        return false;
     return *bits == 1 || *bits == 8 || *bits == 16 || *bits == 32 || *bits == 64;
 }
 
@@ -83,6 +86,8 @@ bool nv_prepare_integer(struct inst *i, char *why)
         op++;
     bool ok = f && type_of(type, &f->bits, &f->is_signed) && i->nargs == ops[op].n && i->a[0].kind == ARG_REG;
     const char *rest = i->text + strlen(ops[op].name);
+    for (int k = 1; ok && k < i->nargs; k++)
+        ok = i->a[k].kind == ARG_REG || i->a[k].kind == ARG_IMM;
     if (ok && op == SETP)
         ok = compare_of(rest, &f->compare) && rest + strcspn(rest, ".") + 1 == type;
     else if (ok && op == CVT) {
@@ -194,37 +199,41 @@ static void nothing(struct lane *l, const struct inst *i, uint64_t *r)
 
 #define LANE(name, fn, prepare) \
     { \
-        name, fn, NULL, prepare, ANY_LANES \
+        name, fn, NULL, prepare, ANY_LANES, NULL \
     }
-#define WARP(name, fn, prepare, who) \
+#define TEXT(name, fn, prepare, operands) \
     { \
-        name, NULL, fn, prepare, who \
+        name, fn, NULL, prepare, ANY_LANES, operands \
     }
-#define MBARRIER(name, fn) LANE(name, fn, nv_prepare_mbarrier)
+#define WARP(name, fn, prepare, who, operands) \
+    { \
+        name, NULL, fn, prepare, who, operands \
+    }
+#define MBARRIER(name, fn, operands) TEXT(name, fn, nv_prepare_mbarrier, operands)
 // Both spellings: PTX with '_', LLVM with '.'.
 const struct op nv_async_ops[] = {
-    MBARRIER("mbarrier.init.*", nv_mbarrier_init),
-    MBARRIER("mbarrier.inval.*", nv_mbarrier_inval),
-    MBARRIER("mbarrier.arrive.*", nv_mbarrier_arrive),
-    MBARRIER("mbarrier.arrive_drop.*", nv_mbarrier_arrive),
-    MBARRIER("mbarrier.expect_tx.*", nv_mbarrier_expect),
-    MBARRIER("mbarrier.complete_tx.*", nv_mbarrier_complete),
-    MBARRIER("mbarrier.test_wait.*", nv_mbarrier_wait),
-    MBARRIER("mbarrier.try_wait.*", nv_mbarrier_wait),
-    MBARRIER("mbarrier.pending_count.*", nv_mbarrier_pending),
-    MBARRIER("llvm.nvvm.mbarrier.init.*", nv_mbarrier_init),
-    MBARRIER("llvm.nvvm.mbarrier.inval.*", nv_mbarrier_inval),
-    MBARRIER("llvm.nvvm.mbarrier.arrive.*", nv_mbarrier_arrive),
-    MBARRIER("llvm.nvvm.mbarrier.expect.tx.*", nv_mbarrier_expect),
-    MBARRIER("llvm.nvvm.mbarrier.complete.tx.*", nv_mbarrier_complete),
-    MBARRIER("llvm.nvvm.mbarrier.test.wait.*", nv_mbarrier_wait),
-    MBARRIER("llvm.nvvm.mbarrier.try.wait.*", nv_mbarrier_wait),
-    MBARRIER("llvm.nvvm.mbarrier.pending.count", nv_mbarrier_pending),
-    MBARRIER("cp.async.mbarrier.arrive.*", nv_cp_async_arrive),
-    MBARRIER("llvm.nvvm.cp.async.mbarrier.arrive.*", nv_cp_async_arrive),
-    LANE("cp.async.bulk.commit_group", nv_bulk_commit, NULL),
+    MBARRIER("mbarrier.init.*", nv_mbarrier_init, "av"),
+    MBARRIER("mbarrier.inval.*", nv_mbarrier_inval, "a"),
+    MBARRIER("mbarrier.arrive.*", nv_mbarrier_arrive, "da?v|a?v"),
+    MBARRIER("mbarrier.arrive_drop.*", nv_mbarrier_arrive, "da?v|a?v"),
+    MBARRIER("mbarrier.expect_tx.*", nv_mbarrier_expect, "av"),
+    MBARRIER("mbarrier.complete_tx.*", nv_mbarrier_complete, "av"),
+    MBARRIER("mbarrier.test_wait.*", nv_mbarrier_wait, "dav"),
+    MBARRIER("mbarrier.try_wait.*", nv_mbarrier_wait, "dav?v"),
+    MBARRIER("mbarrier.pending_count.*", nv_mbarrier_pending, "dv"),
+    MBARRIER("llvm.nvvm.mbarrier.init.*", nv_mbarrier_init, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.inval.*", nv_mbarrier_inval, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.arrive.*", nv_mbarrier_arrive, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.expect.tx.*", nv_mbarrier_expect, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.complete.tx.*", nv_mbarrier_complete, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.test.wait.*", nv_mbarrier_wait, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.try.wait.*", nv_mbarrier_wait, NULL),
+    MBARRIER("llvm.nvvm.mbarrier.pending.count", nv_mbarrier_pending, NULL),
+    MBARRIER("cp.async.mbarrier.arrive.*", nv_cp_async_arrive, "a"),
+    MBARRIER("llvm.nvvm.cp.async.mbarrier.arrive.*", nv_cp_async_arrive, NULL),
+    TEXT("cp.async.bulk.commit_group", nv_bulk_commit, NULL, ""),
     LANE("llvm.nvvm.cp.async.bulk.commit.group", nv_bulk_commit, NULL),
-    LANE("cp.async.bulk.wait_group*", nv_bulk_wait, NULL),
+    TEXT("cp.async.bulk.wait_group*", nv_bulk_wait, NULL, "v"),
     LANE("llvm.nvvm.cp.async.bulk.wait.group*", nv_bulk_wait, NULL),
     LANE("cp.async.bulk.*", nv_bulk, nv_prepare_bulk),
     LANE("llvm.nvvm.cp.async.bulk.*", nv_bulk, nv_prepare_bulk),
@@ -236,17 +245,17 @@ const struct op nv_async_ops[] = {
     LANE("llvm.nvvm.fence.*", nothing, NULL),
     LANE("membar.*", nothing, NULL),
     LANE("llvm.nvvm.membar.*", nothing, NULL),
-    WARP("wgmma.mma_async.*", nv_wgmma, nv_prepare_wgmma, ALL_LANES),
-    WARP("wgmma.fence.sync.aligned", nv_wgmma_fence, NULL, ALL_LANES),
-    WARP("wgmma.commit_group.sync.aligned", nv_wgmma_commit, NULL, ALL_LANES),
-    WARP("wgmma.wait_group.sync.aligned", nv_wgmma_wait, NULL, ALL_LANES),
-    WARP("llvm.nvvm.wgmma.fence.sync.aligned", nv_wgmma_fence, NULL, ALL_LANES),
-    WARP("llvm.nvvm.wgmma.commit_group.sync.aligned", nv_wgmma_commit, NULL, ALL_LANES),
-    WARP("llvm.nvvm.wgmma.wait_group.sync.aligned", nv_wgmma_wait, NULL, ALL_LANES),
-    WARP("setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES),
-    WARP("llvm.nvvm.setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES),
-    WARP("elect.sync", elect, prepare_elect, ANY_LANES),
-    WARP("llvm.nvvm.elect.sync", elect, prepare_elect, ANY_LANES),
+    WARP("wgmma.mma_async.*", nv_wgmma, nv_prepare_wgmma, ALL_LANES, "xyvv?vvvv"),
+    WARP("wgmma.fence.sync.aligned", nv_wgmma_fence, NULL, ALL_LANES, ""),
+    WARP("wgmma.commit_group.sync.aligned", nv_wgmma_commit, NULL, ALL_LANES, ""),
+    WARP("wgmma.wait_group.sync.aligned", nv_wgmma_wait, NULL, ALL_LANES, "v"),
+    WARP("llvm.nvvm.wgmma.fence.sync.aligned", nv_wgmma_fence, NULL, ALL_LANES, NULL),
+    WARP("llvm.nvvm.wgmma.commit_group.sync.aligned", nv_wgmma_commit, NULL, ALL_LANES, NULL),
+    WARP("llvm.nvvm.wgmma.wait_group.sync.aligned", nv_wgmma_wait, NULL, ALL_LANES, NULL),
+    WARP("setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES, "v"),
+    WARP("llvm.nvvm.setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES, NULL),
+    WARP("elect.sync", elect, prepare_elect, ANY_LANES, "xv"),
+    WARP("llvm.nvvm.elect.sync", elect, prepare_elect, ANY_LANES, NULL),
     LANE("add.*", integer, nv_prepare_integer),
     LANE("sub.*", integer, nv_prepare_integer),
     LANE("mul.lo.*", integer, nv_prepare_integer),
@@ -267,5 +276,5 @@ const struct op nv_async_ops[] = {
     LANE("prefetch.*", nothing, NULL),
     LANE("prefetchu.*", nothing, NULL),
     LANE("llvm.nvvm.prefetch*", nothing, NULL),
-    { NULL, NULL, NULL, NULL, ANY_LANES },
+    { NULL, NULL, NULL, NULL, ANY_LANES, NULL },
 };

@@ -376,6 +376,10 @@ static bool prepare_text(struct inst *i, struct form *f, char *why)
     }
     if (!tensor)
         f->size = a[f->kind == FORM_PREFETCH ? 1 : 2];
+    bool sized = tensor || f->size.kind == ARG_REG || f->size.kind == ARG_IMM;
+    if (!sized || f->global.kind != ARG_ADDR || (f->kind != FORM_PREFETCH && f->shared.kind != ARG_ADDR) ||
+        (f->kind == FORM_LOAD && f->mbar.kind != ARG_ADDR))
+        return bulk_refused(why, "operands of the wrong kind");
     return true;
 }
 

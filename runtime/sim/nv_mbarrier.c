@@ -40,6 +40,10 @@ bool nv_prepare_mbarrier(struct inst *i, char *why)
                                     : -1 };
     if (f->has_value)
         f->value = i->a[at + 1];
+    if (!llvm && !f->has_value && (strstr(t, "expect_tx") || strstr(t, "noComplete"))) {
+        snprintf(why, MOESIM_WHY, "a count is expected");
+        return false;
+    }
     f->flags = (strstr(t, ".relaxed") ? RELAXED : 0) | (strstr(t, "drop") ? DROP : 0) |
                (strstr(t, "noComplete") ? NO_COMPLETE : 0) | (strstr(t, "arrive") && strstr(t, "expect") ? EXPECT : 0) |
                (strstr(t, ".parity") ? PARITY : 0);

@@ -4,6 +4,7 @@
 #include "sim.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 static uint64_t in(const struct inst *i, int k, const uint64_t *r)
@@ -154,7 +155,8 @@ static void warp_sync(struct warp *w, const struct inst *i, uint64_t mask, uint6
 enum shuffle { SHFL_UP, SHFL_DOWN, SHFL_BFLY, SHFL_IDX };
 static void shfl(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r, enum shuffle mode)
 {
-    uint64_t values[32], result[32];
+    uint64_t values[32], result[32], in_range = 0;
+    bool tells = i->text[strlen(i->text) - 1] == 'p'; // the predicate of the source's range is asked for
     if (!members(w, i, mask, r, 0))
         return;
     for (int k = 0; k < w->nlanes; k++)
@@ -172,10 +174,13 @@ static void shfl(struct warp *w, const struct inst *i, uint64_t mask, uint64_t *
         j = valid ? j : lane;
         if (!(mask >> j & 1))
             finding(&w->lanes[lane], i->site, F_DIVERGENT, 0, "%s reads lane %d, which does not take part", i->text, j);
-        result[lane] = values[j];
+        result[lane] = j < w->nlanes ? values[j] : 0;
+        in_range |= (uint64_t)valid << lane;
     }
     for (uint64_t m = mask; m; m &= m - 1)
         out(i, r[__builtin_ctzll(m)], result[__builtin_ctzll(m)]);
+    for (uint64_t m = tells ? mask : 0; m; m &= m - 1)
+        r[__builtin_ctzll(m)][i->a[i->nargs].reg + 1] = in_range >> __builtin_ctzll(m) & 1;
 }
 static void shfl_bfly(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
@@ -215,17 +220,27 @@ static bool prepare_access(struct inst *i, char *why)
 {
     struct access *a = module_keep(i->site->fn->module, sizeof *a);
     const char *t = strrchr(i->text, '.');
-    if (!a || !t || !strchr("busf", t[1])) {
+    if (!a || !t || !t[1] || !strchr("busf", t[1])) {
         snprintf(why, MOESIM_WHY, "a type is expected last");
         return false;
     }
     *a = (struct access){ .shared = strstr(i->text, ".shared") != NULL, .n = 1, .type = t[1] };
     a->n = strstr(i->text, ".v2.") ? 2 : strstr(i->text, ".v4.") ? 4 : 1;
-    for (const char *d = t + 2; *d >= '0' && *d <= '9'; d++)
-        a->bytes = a->bytes * 10 + (*d - '0');
-    a->bytes /= 8;
-    if ((!a->shared && !strstr(i->text, ".global")) || a->bytes < 1 || a->bytes > 8) {
+    char *end;
+    long bits = strtol(t + 2, &end, 10);
+    a->bytes = (int)(bits / 8);
+    if ((!a->shared && !strstr(i->text, ".global")) || *end || (bits != 8 && bits != 16 && bits != 32 && bits != 64)) {
         snprintf(why, MOESIM_WHY, "only .global and .shared, elements of 8 to 64 bits");
+        return false;
+    }
+    bool rmw = i->text[0] == 'a' || i->text[0] == 'r';
+    const struct arg *v = &i->a[i->text[0] == 's'];
+    if (strstr(i->text, ".v8") || strstr(i->text, ".async") || strstr(i->text, ".bulk") || (rmw && a->n > 1)) {
+        snprintf(why, MOESIM_WHY, "this form is not known to the simulator");
+        return false;
+    }
+    if (!rmw && (v->kind == ARG_LIST ? v->n : 1) != a->n) {
+        snprintf(why, MOESIM_WHY, "expected %d registers", a->n);
         return false;
     }
     int access = i->text[0] == 'l'   ? ACCESS_READ
@@ -250,6 +265,8 @@ static void ld(struct lane *l, const struct inst *i, uint64_t *r)
     for (int k = 0; k < a->n; k++) {
         uint64_t v = 0;
         memcpy(&v, p + k * a->bytes, (size_t)a->bytes);
+        if (a->type == 's' && v >> (8 * a->bytes - 1)) // "ld": signed types are sign-extended
+            v |= -(1ull << (8 * a->bytes - 1));
         r[i->a[0].kind == ARG_LIST ? i->a[0].list[k] : i->a[0].reg] = v;
     }
 }
@@ -318,7 +335,8 @@ static bool prepare_copy(struct inst *i, char *why)
 static void cp_async(struct lane *l, const struct inst *i, uint64_t *r)
 {
     int bytes = (int)i->a[2].imm, from_bytes = bytes;
-    bool pred = i->nargs > 3 && i->a[3].kind == ARG_REG && i->site->preds >> i->a[3].reg & 1; // a predicate: ignore-src
+    bool pred = i->nargs > 3 && i->a[3].kind == ARG_REG && i->a[3].reg < 64 &&
+                i->site->preds >> i->a[3].reg & 1; // a predicate: ignore-src
     if (i->nargs > 3)
         from_bytes = !pred ? (int)in(i, 3, r) : in(i, 3, r) & 1 ? 0 : bytes;
     if (from_bytes < 0 || from_bytes > bytes) {
@@ -343,7 +361,10 @@ static void cp_commit(struct lane *l, const struct inst *i, uint64_t *r)
 }
 static void cp_wait(struct lane *l, const struct inst *i, uint64_t *r)
 {
-    copy_wait(l, i->nargs ? (int)in(i, 0, r) : 0);
+    int pending = (int)in(i, 0, r);
+    if (pending < 0)
+        finding(l, i->site, F_OPERAND, 0, "%s: %d groups", i->text, pending);
+    copy_wait(l, pending < 0 ? 0 : pending);
 }
 static void cp_wait_all(struct lane *l, const struct inst *i, uint64_t *r)
 {
@@ -438,11 +459,11 @@ static void fence(struct lane *l, const struct inst *i, uint64_t *r)
 
 #define SREG(name, fn) \
     { \
-        "llvm.nvvm.read.ptx.sreg." name, fn, NULL, NULL, false \
+        "llvm.nvvm.read.ptx.sreg." name, fn, NULL, NULL, ANY_LANES, NULL \
     }
 #define LANE(name, fn) \
     { \
-        name, fn, NULL, NULL, false \
+        name, fn, NULL, NULL, ANY_LANES, NULL \
     }
 const struct op nv_ops[] = {
     SREG("tid.x", tid),
@@ -466,37 +487,37 @@ const struct op nv_ops[] = {
     LANE("llvm.nvvm.sqrt.rn.f", sqrt_),
     LANE("llvm.nvvm.sqrt.approx.f", sqrt_),
     LANE("llvm.nvvm.tanh.approx.f", tanh_),
-    { "llvm.nvvm.barrier.cta.sync.aligned.all", NULL, bar_sync, NULL, ALL_LANES },
-    { "llvm.nvvm.barrier.cta.sync.aligned.count", NULL, bar_sync, NULL, ALL_LANES },
-    { "llvm.nvvm.barrier.cta.arrive.aligned.count", NULL, bar_arrive, NULL, ALL_LANES },
-    { "llvm.nvvm.barrier0", NULL, bar_sync, NULL, ALL_LANES },
-    { "bar.sync", NULL, bar_sync, NULL, ALL_LANES },
-    { "barrier.sync.aligned", NULL, bar_sync, NULL, ALL_LANES },
-    { "barrier.cta.sync.aligned", NULL, bar_sync, NULL, ALL_LANES },
-    { "bar.arrive", NULL, bar_arrive, NULL, ALL_LANES },
-    { "barrier.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES },
-    { "barrier.cta.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES },
-    { "llvm.nvvm.bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES },
-    { "bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES },
-    { "llvm.nvvm.shfl.sync.bfly.*", NULL, shfl_bfly, NULL, ANY_LANES },
-    { "llvm.nvvm.shfl.sync.idx.*", NULL, shfl_idx, NULL, ANY_LANES },
-    { "llvm.nvvm.shfl.sync.up.*", NULL, shfl_up, NULL, ANY_LANES },
-    { "llvm.nvvm.shfl.sync.down.*", NULL, shfl_down, NULL, ANY_LANES },
-    { "llvm.nvvm.vote.ballot.sync", NULL, ballot, NULL, ANY_LANES },
-    { "ld.*", ld, NULL, prepare_access, ANY_LANES },
-    { "st.*", st, NULL, prepare_access, ANY_LANES },
-    { "atom.*", atom, NULL, prepare_atomic, ANY_LANES },
-    { "red.*", red, NULL, prepare_atomic, ANY_LANES },
-    LANE("mov.*", mov),
-    LANE("not.pred", not_pred),
-    { "cp.async.ca.shared.global*", cp_async, NULL, prepare_copy, ANY_LANES },
-    { "cp.async.cg.shared.global*", cp_async, NULL, prepare_copy, ANY_LANES },
-    LANE("cp.async.commit_group", cp_commit),
-    LANE("cp.async.wait_group", cp_wait),
-    LANE("cp.async.wait_all", cp_wait_all),
-    { "ldmatrix.sync.aligned.m8n8.*", NULL, ldmatrix, prepare_ldmatrix, ALL_LANES },
-    { "stmatrix.sync.aligned.m8n8.*", NULL, stmatrix, prepare_ldmatrix, ALL_LANES },
-    { "mma.sync.aligned.*", NULL, mma, prepare_mma, ALL_LANES },
+    { "llvm.nvvm.barrier.cta.sync.aligned.all", NULL, bar_sync, NULL, ALL_LANES, NULL },
+    { "llvm.nvvm.barrier.cta.sync.aligned.count", NULL, bar_sync, NULL, ALL_LANES, NULL },
+    { "llvm.nvvm.barrier.cta.arrive.aligned.count", NULL, bar_arrive, NULL, ALL_LANES, NULL },
+    { "llvm.nvvm.barrier0", NULL, bar_sync, NULL, ALL_LANES, NULL },
+    { "bar.sync", NULL, bar_sync, NULL, ALL_LANES, "v?v" },
+    { "barrier.sync.aligned", NULL, bar_sync, NULL, ALL_LANES, "v?v" },
+    { "barrier.cta.sync.aligned", NULL, bar_sync, NULL, ALL_LANES, "v?v" },
+    { "bar.arrive", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
+    { "barrier.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
+    { "barrier.cta.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
+    { "llvm.nvvm.bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES, NULL },
+    { "bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES, "v" },
+    { "llvm.nvvm.shfl.sync.bfly.*", NULL, shfl_bfly, NULL, ANY_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.idx.*", NULL, shfl_idx, NULL, ANY_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.up.*", NULL, shfl_up, NULL, ANY_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.down.*", NULL, shfl_down, NULL, ANY_LANES, NULL },
+    { "llvm.nvvm.vote.ballot.sync", NULL, ballot, NULL, ANY_LANES, NULL },
+    { "ld.*", ld, NULL, prepare_access, ANY_LANES, "xa?v" },
+    { "st.*", st, NULL, prepare_access, ANY_LANES, "ay?v" },
+    { "atom.*", atom, NULL, prepare_atomic, ANY_LANES, "dav?v" },
+    { "red.*", red, NULL, prepare_atomic, ANY_LANES, "av?v" },
+    { "mov.*", mov, NULL, NULL, ANY_LANES, "dv" },
+    { "not.pred", not_pred, NULL, NULL, ANY_LANES, "dv" },
+    { "cp.async.ca.shared.global*", cp_async, NULL, prepare_copy, ANY_LANES, "aav?vv" },
+    { "cp.async.cg.shared.global*", cp_async, NULL, prepare_copy, ANY_LANES, "aav?vv" },
+    { "cp.async.commit_group", cp_commit, NULL, NULL, ANY_LANES, "" },
+    { "cp.async.wait_group", cp_wait, NULL, NULL, ANY_LANES, "v" },
+    { "cp.async.wait_all", cp_wait_all, NULL, NULL, ANY_LANES, "" },
+    { "ldmatrix.sync.aligned.m8n8.*", NULL, ldmatrix, prepare_ldmatrix, FULL_WARP, "xa" },
+    { "stmatrix.sync.aligned.m8n8.*", NULL, stmatrix, prepare_ldmatrix, FULL_WARP, "ax" },
+    { "mma.sync.aligned.*", NULL, mma, prepare_mma, FULL_WARP, "xxxx" },
     LANE("fence", fence),
-    { NULL, NULL, NULL, NULL, ANY_LANES },
+    { NULL, NULL, NULL, NULL, ANY_LANES, NULL },
 };

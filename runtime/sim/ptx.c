@@ -99,8 +99,9 @@ static bool value(struct parser *p, int *slot, int64_t *imm, bool *is_imm)
     *is_imm = false;
     if (*p->p == '$' && isdigit((unsigned char)p->p[1])) {
         p->p++;
-        *slot = (int)strtol(p->p, (char **)(uintptr_t)&p->p, 10);
-        return *slot < p->noperands || bad(p, "no such operand", p->p);
+        long n = strtol(p->p, (char **)(uintptr_t)&p->p, 10);
+        *slot = n < p->noperands ? (int)n : 0;
+        return n < p->noperands || bad(p, "no such operand", p->p);
     }
     if (isdigit((unsigned char)*p->p) || *p->p == '-') {
         *is_imm = true;
@@ -161,14 +162,16 @@ static bool braced(struct parser *p, int *list, int *n)
 static bool address(struct parser *p, struct arg *a)
 {
     int list[LIST], n = 0;
+    int64_t more = 0;
     bool is_imm;
     *a = (struct arg){ .kind = ARG_ADDR, .reg = -1 };
     if (!value(p, &a->reg, &a->imm, &is_imm))
         return false;
     if (is_imm)
         a->reg = -1;
-    if (take(p, '+') && !number(p, &a->imm))
+    if (take(p, '+') && !number(p, &more))
         return false;
+    a->imm = (int64_t)((uint64_t)a->imm + (uint64_t)more);
     if (take(p, ',')) {
         list[n++] = a->reg;
         if (!take(p, '{') || !braced(p, list, &n) || !list_of(p, a, list, n))
@@ -218,6 +221,34 @@ static const struct op *find_op(const char *name)
     return op ? op : op_find(nv_async_ops, name);
 }
 
+// Are the operands of the kinds that the table says?
+static bool well_formed(const char *want, const struct arg *a, int n)
+{
+    int k = 0;
+    bool may_end = false;
+    for (; *want && *want != '|'; want++) {
+        if (*want == '?') {
+            may_end = true;
+            continue;
+        }
+        if (k == n)
+            return may_end;
+        bool reg = a[k].kind == ARG_REG, imm = a[k].kind == ARG_IMM, list = a[k].kind == ARG_LIST;
+        bool ok = *want == 'a'   ? a[k].kind == ARG_ADDR
+                  : *want == 'v' ? reg || imm
+                  : *want == 'x' ? reg || list
+                  : *want == 'y' ? reg || imm || list
+                                 : reg;
+        if (!ok)
+            break;
+        k++;
+    }
+    if ((!*want || *want == '|') && k == n)
+        return true;
+    want += strcspn(want, "|");
+    return *want && well_formed(want + 1, a, n);
+}
+
 static bool instruction(struct parser *p, const char *name, int guard, bool guard_not)
 {
     struct arg a[OPERANDS];
@@ -236,7 +267,7 @@ static bool instruction(struct parser *p, const char *name, int guard, bool guar
         p->ninsts++;
         return true;
     }
-    i->op = find_op(name);
+    i->op = strncmp(name, "llvm.", 5) ? find_op(name) : NULL; // the tables hold intrinsics too
     if (!i->op)
         return bad(p, "instruction not known to the simulator", name);
     space(p);
@@ -247,6 +278,10 @@ static bool instruction(struct parser *p, const char *name, int guard, bool guar
         if (!take(p, ','))
             break;
     }
+    if (i->op->operands && !well_formed(i->op->operands, a, n))
+        return bad(p, "wrong number or kind of operands", name);
+    if (p->nslots > SLOTS_MAX)
+        return bad(p, "too many registers and constants", name);
     i->nargs = n;
     i->a = module_keep(p->m, sizeof *a * (size_t)(n + 1));
     if (!i->a)
@@ -275,6 +310,9 @@ static bool statement(struct parser *p)
     size_t n = strlen(name);
     if (guard < 0 && name[n - 1] == ':') {
         name[n - 1] = 0;
+        for (int k = 0; k < p->nlabels; k++)
+            if (!strcmp(p->labels[k].name, name))
+                return bad(p, "the label is there twice", name);
         if (p->nlabels == NAMES || n > NAME)
             return bad(p, "too many labels", name);
         snprintf(p->labels[p->nlabels].name, NAME, "%.31s", name);

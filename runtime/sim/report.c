@@ -56,7 +56,8 @@ static int by_block(const void *a, const void *b)
 void findings_sort(struct moesim_device *d, int from)
 {
     if (d->nfindings > from)
-        qsort(d->findings + from, (size_t)(d->nfindings - from), sizeof *d->findings, by_block);
+        if (d->nfindings > from)
+            qsort(d->findings + from, (size_t)(d->nfindings - from), sizeof *d->findings, by_block);
 }
 
 static uint64_t mix(uint64_t h, uint64_t v)

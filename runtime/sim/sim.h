@@ -16,8 +16,9 @@
 #include <stdio.h>
 
 enum {
-    WARPS_MAX = 32, // of a block
-    AGENT = 32,     // what stands for a warp when asynchronous engines write
+    WARPS_MAX = 32,   // of a block
+    SLOTS_MAX = 4096, // of a statement: they lie on the lane's stack
+    AGENT = 32,       // what stands for a warp when asynchronous engines write
     PROXIED = 33, // clocks PROXIED + warp: up to when its writes are visible to the async proxy too (fence.proxy.async)
     CLOCKS = 66,
     LANES_MAX = 64, // of a warp
@@ -25,6 +26,7 @@ enum {
     BARRIERS_MAX = 16, // named barriers of a block
     ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX,
     LANE_STACK = 256 * 1024, // bytes
+    ACCESS_BYTES_MAX = 256,  // of one access: what the sink holds
     STACK_STRIDE =
         LANE_STACK + 4096, // with its guard page below; no power of two, so that stacks do not share cache sets
 };
@@ -94,8 +96,12 @@ struct op {
     void (*lane)(struct lane *l, const struct inst *i, uint64_t *r);
     void (*warp)(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r);
     bool (*prepare)(struct inst *i, char *why); // at load: false: not supported, why
-    // Of a warp op, who must take part: whoever is there; every lane that has not ended; every lane of the warp.
-    enum { ANY_LANES, LIVE_LANES, ALL_LANES } lanes;
+    // Of a warp op, who must take part: whoever is there; every lane that has not ended; every lane of the warp; likewise, and the
+    // block must not end within it.
+    enum { ANY_LANES, LIVE_LANES, ALL_LANES, FULL_WARP } lanes;
+    // Of assembly, a letter each: d register, v register or constant, x register or list, y any of these, a [address]. What follows
+    // '?' may be missing, '|' parts alternatives. NULL: prepare() looks at them.
+    const char *operands;
 };
 extern const struct op nv_ops[], nv_async_ops[], amd_ops[]; // each ends with a NULL name
 
@@ -116,6 +122,7 @@ struct module_fn { // a kernel of the module
     void *jit;                       // LLVM's
     const uint8_t **constants;       // its copies of the module's
     int64_t shared_static;
+    int nparams;
     int line; // of the DSL, 0: not known
 };
 struct moesim_module {
@@ -246,7 +253,7 @@ struct worker {
     char *stacks;
     int nstacks;
     uint64_t executed;
-    uint64_t sink[32]; // stands in for memory that must not be touched
+    uint64_t sink[ACCESS_BYTES_MAX / 8]; // stands in for memory that must not be touched
 };
 struct launch {
     struct moesim_device *device;

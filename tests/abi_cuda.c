@@ -1,0 +1,23 @@
+// cuda_abi.h against NVIDIA's cuda.h: nothing but assertions (tools/check_abi.sh). Its lists are expanded here with the
+// vendor's own types and constants.
+#include <cuda.h>
+
+#define MOE_VENDOR_HEADER
+#include "../runtime/cuda_abi.h"
+
+#define SAME_VALUE(name, value) _Static_assert((int)name == (value), #name);
+CUDA_CONSTANTS(SAME_VALUE)
+
+#define SAME_TYPE(required, member, symbol, params) \
+    _Static_assert(__builtin_types_compatible_p(__typeof__(&symbol), CUresult(*) params), #symbol);
+CUDA_SYMBOLS(SAME_TYPE)
+
+// What our typedefs are: int, unsigned long long, pointers.
+#define SAME_SIZE(type, ours) _Static_assert(sizeof(type) == sizeof(ours), #type);
+SAME_SIZE(CUresult, int)
+SAME_SIZE(CUdevice, int)
+SAME_SIZE(CUdevice_attribute, int)
+SAME_SIZE(CUfunction_attribute, int)
+SAME_SIZE(CUjit_option, int)
+SAME_SIZE(CUstreamCaptureMode, int)
+_Static_assert(__builtin_types_compatible_p(CUdeviceptr, unsigned long long), "CUdeviceptr");

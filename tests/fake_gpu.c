@@ -1,0 +1,386 @@
+// What both faces of the fake GPU share, see fake_gpu.h. Build: cc -shared -fPIC fake_gpu.c fake_VENDOR.c -> libfakeVENDOR.so.
+#include "fake_gpu.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct launch {
+    char symbol[128];
+    void *pointers[2];
+    int32_t count;
+    float f;
+};
+struct object {
+    enum fake_kind kind;
+    intptr_t current; // when it was made
+    size_t bytes;
+    void *data;            // MEMORY
+    struct object *module; // FUNCTION
+    char name[128];
+    struct launch *launches; // STREAM in capture, GRAPH, EXEC
+    int n, capturing;
+    int recorded, waited; // EVENT
+    pthread_t capturer;
+    struct object *next;
+};
+_Thread_local struct fake_thread fake_here;
+static struct object *objects;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+int fake_call(const char *name)
+{
+    pthread_mutex_lock(&lock);
+    struct fake_gpu *k = &fake_gpu;
+    if (k->calls < FAKE_CALLS_MAX)
+        k->names[k->calls] = name;
+    k->calls++;
+    int code = k->calls == k->fail_at ? k->fail_code : 0;
+    pthread_mutex_unlock(&lock);
+    return code;
+}
+
+static void count_wrong(void)
+{
+    pthread_mutex_lock(&lock);
+    fake_gpu.wrong++;
+    pthread_mutex_unlock(&lock);
+}
+
+void *fake_make(enum fake_kind kind)
+{
+    struct object *o = calloc(1, sizeof *o);
+    pthread_mutex_lock(&lock);
+    o->kind = kind;
+    o->current = fake_here.current;
+    o->next = objects;
+    objects = o;
+    if (kind != FAKE_FUNCTION)
+        fake_gpu.live++;
+    pthread_mutex_unlock(&lock);
+    return o;
+}
+
+void *fake_get(void *handle, enum fake_kind kind)
+{
+    struct object *o;
+    pthread_mutex_lock(&lock);
+    for (o = objects; o && (o != handle || o->kind != kind); o = o->next)
+        continue;
+    if (!o || o->current != fake_here.current)
+        fake_gpu.wrong++;
+    pthread_mutex_unlock(&lock);
+    return o;
+}
+
+// A destroy that is told to fail still destroys: there is nothing else its caller could do.
+int fake_drop(void *handle, enum fake_kind kind, const char *name)
+{
+    int r = fake_call(name);
+    struct object *o = fake_get(handle, kind), **p;
+    if (!o)
+        return r ? r : FAKE_HANDLE;
+    pthread_mutex_lock(&lock);
+    for (p = &objects; *p != o; p = &(*p)->next)
+        continue;
+    *p = o->next;
+    fake_gpu.live -= kind != FAKE_FUNCTION;
+    fake_gpu.bytes -= o->bytes;
+    pthread_mutex_unlock(&lock);
+    free(o->data);
+    free(o->launches);
+    free(o);
+    return r;
+}
+
+// A copy up on its way, in the order of the legacy stream.
+static struct {
+    void *to, *bytes;
+    size_t n;
+} late;
+
+static void land(void)
+{
+    pthread_mutex_lock(&lock);
+    if (late.bytes)
+        memcpy(late.to, late.bytes, late.n);
+    free(late.bytes);
+    late.bytes = NULL;
+    pthread_mutex_unlock(&lock);
+}
+
+static void reset(void)
+{
+    free(late.bytes);
+    late.bytes = NULL;
+    while (objects) {
+        struct object *o = objects;
+        objects = o->next;
+        free(o->launches);
+        free(o->data);
+        free(o);
+    }
+    memset(&fake_here, 0, sizeof fake_here);
+}
+
+static struct fake_thread *this_thread(void)
+{
+    return &fake_here;
+}
+
+FAKE_EXPORT struct fake_gpu fake_gpu = { .devices = 1,
+                                         .major = 9,
+                                         .arch = "gfx942:sramecc+:xnack-",
+                                         .shared_max = 232448,
+                                         .driver = 13000,
+                                         .thread = this_thread,
+                                         .reset = reset };
+
+void fake_need_no_capture(void)
+{
+    int capturing = 0;
+    pthread_mutex_lock(&lock);
+    for (struct object *o = objects; o; o = o->next)
+        capturing |= o->kind == FAKE_STREAM && o->capturing && pthread_equal(o->capturer, pthread_self());
+    fake_gpu.wrong += capturing;
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_sync(void *stream)
+{
+    if (stream && !fake_get(stream, FAKE_STREAM))
+        return FAKE_HANDLE;
+    fake_need_no_capture();
+    if (!stream)
+        land();
+    fake_gpu.synced_on = fake_here.current;
+    return 0;
+}
+
+// ---- memory
+
+int fake_alloc(void **pointer, size_t bytes)
+{
+    fake_need_no_capture();
+    if (bytes > (size_t)1 << 32)
+        return FAKE_OUT_OF_MEMORY;
+    struct object *o = fake_make(FAKE_MEMORY);
+    o->bytes = bytes;
+    o->data = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    fake_gpu.bytes += bytes;
+    *pointer = o->data;
+    return 0;
+}
+
+static struct object *memory_of(const void *pointer, size_t bytes)
+{
+    uintptr_t p = (uintptr_t)pointer;
+    struct object *o;
+    pthread_mutex_lock(&lock);
+    for (o = objects; o; o = o->next)
+        if (o->kind == FAKE_MEMORY && p >= (uintptr_t)o->data && p + bytes <= (uintptr_t)o->data + o->bytes)
+            break;
+    if (!o || o->current != fake_here.current)
+        fake_gpu.wrong++;
+    pthread_mutex_unlock(&lock);
+    return o;
+}
+
+int fake_free(void *pointer, const char *name)
+{
+    land();
+    return fake_drop(memory_of(pointer, 0), FAKE_MEMORY, name);
+}
+
+int fake_copy(void *to, const void *from, const void *device, size_t bytes)
+{
+    fake_need_no_capture();
+    if (!memory_of(device, bytes))
+        return FAKE_INVALID;
+    land();
+    if (device == to) {
+        late.to = to;
+        late.n = bytes;
+        late.bytes = memcpy(malloc(bytes + 1), from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
+    return 0;
+}
+
+int fake_fill(void *to, int value, size_t n, void *stream)
+{
+    if (!memory_of(to, n) || (stream && !fake_get(stream, FAKE_STREAM)))
+        return FAKE_INVALID;
+    if (!stream)
+        land();
+    memset(to, value, n);
+    return 0;
+}
+
+// ---- code
+
+int fake_unload(void *module, const char *name)
+{
+    pthread_mutex_lock(&lock);
+    for (struct object **p = &objects; *p;) {
+        struct object *o = *p;
+        if (o->kind != FAKE_FUNCTION || o->module != module) {
+            p = &o->next;
+            continue;
+        }
+        *p = o->next;
+        free(o);
+    }
+    pthread_mutex_unlock(&lock);
+    return fake_drop(module, FAKE_MODULE, name);
+}
+
+int fake_function(void **function, void *module, const char *name)
+{
+    if (!fake_get(module, FAKE_MODULE))
+        return FAKE_HANDLE;
+    struct object *o = fake_make(FAKE_FUNCTION);
+    snprintf(o->name, sizeof o->name, "%s", name);
+    o->module = module;
+    *function = o;
+    return 0;
+}
+
+// scale(a, f, b, C): b[i] = a[i] * f
+static void carry_out(const struct launch *l)
+{
+    const float *a = l->pointers[0];
+    float *b = l->pointers[1];
+    for (int i = 0; !strcmp(l->symbol, "scale") && i < l->count; i++)
+        b[i] = a[i] * l->f;
+}
+
+static void record(const struct object *f, unsigned grid, unsigned block, unsigned shared, void *stream, void **args)
+{
+    pthread_mutex_lock(&lock);
+    fake_gpu.launches++;
+    fake_gpu.grid = grid;
+    fake_gpu.block = block;
+    fake_gpu.shared = shared;
+    fake_gpu.stream = stream;
+    fake_gpu.launched_on = fake_here.current;
+    memcpy(fake_gpu.symbol, f->name, sizeof fake_gpu.symbol);
+    for (int i = 0; i < fake_gpu.arg_count; i++)
+        memcpy(fake_gpu.args[i], args[i], (size_t)fake_gpu.arg_bytes[i]);
+    pthread_mutex_unlock(&lock);
+}
+
+int fake_run(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared, void *stream,
+             void **args, void **extra)
+{
+    struct object *f = fake_get(function, FAKE_FUNCTION), *s = stream ? fake_get(stream, FAKE_STREAM) : NULL;
+    if (!f || extra || !grid[0] || grid[1] != 1 || grid[2] != 1 || !block[0] || block[1] != 1 || block[2] != 1 ||
+        (stream && !s))
+        return FAKE_INVALID;
+    record(f, grid[0], block[0], shared, stream, args);
+    struct launch l = { .count = 0 };
+    memcpy(l.symbol, f->name, sizeof l.symbol);
+    if (!strcmp(f->name, "scale")) {
+        memcpy(&l.pointers[0], args[0], sizeof(void *));
+        memcpy(&l.f, args[1], 4);
+        memcpy(&l.pointers[1], args[2], sizeof(void *));
+        memcpy(&l.count, args[3], 4);
+    }
+    if (s && s->capturing) {
+        s->launches = realloc(s->launches, (size_t)(s->n + 1) * sizeof l);
+        s->launches[s->n++] = l;
+    } else {
+        if (!s)
+            land();
+        carry_out(&l);
+    }
+    return 0;
+}
+
+// ---- events, graphs
+
+int fake_record(void *event, void *stream)
+{
+    struct object *e = fake_get(event, FAKE_EVENT);
+    if (!e || (stream && !fake_get(stream, FAKE_STREAM)))
+        return FAKE_HANDLE;
+    e->recorded = 1;
+    e->waited = 0;
+    return 0;
+}
+
+int fake_event_sync(void *event)
+{
+    struct object *e = fake_get(event, FAKE_EVENT);
+    fake_need_no_capture();
+    if (e)
+        e->waited = 1;
+    return e ? 0 : FAKE_HANDLE;
+}
+
+int fake_elapsed(float *ms, void *from, void *to)
+{
+    struct object *a = fake_get(from, FAKE_EVENT), *b = fake_get(to, FAKE_EVENT);
+    if (!a || !b || !a->recorded || !b->recorded)
+        return FAKE_HANDLE;
+    if (!b->waited)
+        return FAKE_NOT_READY;
+    *ms = 1.5f;
+    return 0;
+}
+
+int fake_begin(void *stream, int mode, int right_mode)
+{
+    struct object *s = fake_get(stream, FAKE_STREAM);
+    if (!s || s->capturing || mode != right_mode) {
+        count_wrong();
+        return FAKE_INVALID;
+    }
+    s->capturing = 1;
+    s->capturer = pthread_self();
+    return 0;
+}
+
+int fake_end(void *stream, void **graph, const char *name)
+{
+    struct object *s = fake_get(stream, FAKE_STREAM);
+    int was = s && s->capturing;
+    if (s)
+        s->capturing = 0;
+    FAKE_CALL(name);
+    if (!was)
+        return FAKE_INVALID;
+    struct object *g = fake_make(FAKE_GRAPH);
+    g->launches = s->launches;
+    g->n = s->n;
+    s->launches = NULL;
+    s->n = 0;
+    *graph = g;
+    return 0;
+}
+
+int fake_instantiate(void **exec, void *graph)
+{
+    struct object *g = fake_get(graph, FAKE_GRAPH);
+    if (!g)
+        return FAKE_INVALID;
+    struct object *e = fake_make(FAKE_EXEC);
+    e->n = g->n;
+    e->launches = malloc((size_t)(g->n + 1) * sizeof *e->launches);
+    if (g->n)
+        memcpy(e->launches, g->launches, (size_t)g->n * sizeof *e->launches);
+    *exec = e;
+    return 0;
+}
+
+int fake_replay(void *exec, void *stream)
+{
+    struct object *e = fake_get(exec, FAKE_EXEC);
+    if (!e || (stream && !fake_get(stream, FAKE_STREAM)))
+        return FAKE_INVALID;
+    for (int i = 0; i < e->n; i++)
+        carry_out(&e->launches[i]);
+    return 0;
+}

@@ -21,7 +21,7 @@ FRONT := $(filter-out $(NEEDS_LLVM) compiler/describe.c,$(wildcard compiler/*.c)
 IMAGE := runtime/image.c runtime/image_use.c
 RUNTIME := $(filter-out $(IMAGE),$(wildcard runtime/*.c)) $(IMAGE)
 SIM := $(wildcard runtime/sim/*.c)
-MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_moe.c) $(wildcard models/*.c)
+MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_*.c) $(wildcard models/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
 
 obj = $(patsubst %.c,$(B)/o/%.o,$(1))
@@ -57,7 +57,7 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
 # ---- tests
-$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_moe.c))
+$(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_*.c models/*.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o
@@ -170,18 +170,19 @@ check-tidy:
 
 T ?= 60
 FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
-FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE)
+FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE) $(wildcard models/*.c)
+FUZZ := parse image ptx config
 fuzz:
 	@tools/deps.sh fuzz
-	@mkdir -p $(B)/fuzz/parse $(B)/fuzz/image $(B)/fuzz/ptx
-	@for f in parse image; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
+	@mkdir -p $(addprefix $(B)/fuzz/,$(FUZZ))
+	@for f in parse image config; do clang-22 $(FUZZ_FLAGS) -DFUZZ_CHECK -DMOE_NO_COMPILER -o $(B)/fuzz/fuzz_$$f tests/fuzz/fuzz_$$f.c $(FUZZ_SRC) -lm || exit 1; done
 	@clang-22 $(FUZZ_FLAGS) $(LLVM_CFLAGS) -o $(B)/fuzz/fuzz_ptx tests/fuzz/fuzz_ptx.c $(SIM) $(IMAGE) -L$(LLVM_PREFIX)/lib \
 	    -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
 	@grep -ho '[a-z_:.0-9]*\(async\|mbarrier\|bar\|mma\|ld\|st\|mov\)[^\"]*;' tests/test_sim*.c | awk '{ print "\3" $$0 > "$(B)/fuzz/ptx/" NR }'
 	@for f in $$(git ls-files '*.dsl'); do cp $$f $(B)/fuzz/parse/$$(echo $$f | tr / _); done
-	@for f in parse image ptx; do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
-	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $(B)/fuzz/$$f 2>&1 | grep -E "ERROR|SUMMARY|number_of_executed" || true; \
-	    ls crash-* 2>/dev/null && exit 1 || true; done
+	@for f in $(FUZZ); do echo "fuzzing $$f for $(T) s"; ASAN_OPTIONS=detect_leaks=0 $(B)/fuzz/fuzz_$$f -max_total_time=$(T) \
+	    -rss_limit_mb=4096 -verbosity=0 -print_final_stats=1 $$(ls tests/fuzz/$$f.dict 2>/dev/null | sed s/^/-dict=/) $(B)/fuzz/$$f 2>&1 | \
+	    grep -E "ERROR|SUMMARY|number_of_executed" || true; ls crash-* 2>/dev/null && exit 1 || true; done
 
 wc:
 	@wc -l $$(git ls-files '*.c' '*.h' '*.def' '*.dsl') | sort -n | tail -40

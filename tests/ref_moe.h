@@ -42,15 +42,15 @@ struct ref_router {
     int tokens, experts, topk; // without the shared ones
     bool sigmoid, renorm;
     double scale;
-    int groups, keep_groups; // more than 1: of route_grouped
-    bool group_pairs;
-    int shared;                  // experts E .. that every token has behind its own
+    int groups, keep_groups; // more than 1: experts outside the keep_groups best of `groups` groups cannot be chosen
+    bool group_pairs;        // a group is worth the sum of its two largest score + bias, else the largest
+    int shared;              // experts E .. that every token has behind its own
     const double *shared_weight; // [tokens]: of the shared experts; NULL: 1
     const float *logits;         // [tokens, experts]
     const float *bias;           // [experts]
 };
-// The definition of route_softmax and route_sigmoid. ids and
-// weights: topk + shared; in order of preference, then the shared ones. keys (optional): score + bias of the first topk.
+// The definition of route_softmax, route_sigmoid, route_grouped and shared_gate. ids and weights: topk + shared; in
+// order of preference, then the shared ones. keys (optional): score + bias of the first topk.
 void ref_route(const struct ref_router *r, int token, int32_t *ids, double *weights, double *keys);
 
 // The definition of count and plan. slots = tokens * topk; chunks = ceil(slots / chunk).
@@ -81,12 +81,12 @@ struct ref_verdict {
     int64_t ulps[REF_ULP_BINS];
     char first[200]; // the first bad value, in words
 };
-// ids: distinct, within rounding of the best, exact ties to the lower index. weights: within 2e-5 of those of these
-// ids.
+// ids: distinct, within rounding of the best of groups within rounding of the best, exact ties to the lower index; then
+// the shared ones. weights: within 2e-5 of those of these ids; those of shared experts without a gate are 1.
 void judge_route(const struct ref_router *r, const int32_t *ids, const float *weights, struct ref_verdict *v);
 void judge_ints(const char *what, const int32_t *got, const int32_t *want, int64_t n, struct ref_verdict *v);
-// Every row in use of h (or d): `columns` columns of each, other ones in each row, spread over the width.
-// Bound: one step of the format, and f32 sums in any order.
+// Every row in use of h (or d): `columns` columns of each, other ones in each row, spread over the width. Bound: half a
+// step of the format, and what f32 sums in any order may cost, times the steepest slope of the activation.
 void judge_h(const struct ref_layer *l, const struct ref_plan *p, const uint16_t *h, int columns, uint64_t seed,
              struct ref_verdict *v);
 void judge_d(const struct ref_layer *l, const struct ref_plan *p, const uint16_t *h, const uint16_t *d, int columns,

@@ -137,14 +137,20 @@ FAKE_EXPORT struct fake_gpu fake_gpu = { .devices = 1,
                                          .thread = this_thread,
                                          .reset = reset };
 
-void fake_need_no_capture(void)
+static void count_captures(int everybody)
 {
     int capturing = 0;
     pthread_mutex_lock(&lock);
     for (struct object *o = objects; o; o = o->next)
-        capturing |= o->kind == FAKE_STREAM && o->capturing && pthread_equal(o->capturer, pthread_self());
+        capturing |=
+            o->kind == FAKE_STREAM && o->capturing && (everybody || pthread_equal(o->capturer, pthread_self()));
     fake_gpu.wrong += capturing;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_need_no_capture(void)
+{
+    count_captures(0);
 }
 
 int fake_sync(void *stream)
@@ -154,6 +160,14 @@ int fake_sync(void *stream)
     fake_need_no_capture();
     if (!stream)
         land();
+    fake_gpu.synced_on = fake_here.current;
+    return 0;
+}
+
+int fake_sync_all(void)
+{
+    count_captures(1);
+    land();
     fake_gpu.synced_on = fake_here.current;
     return 0;
 }

@@ -20,6 +20,7 @@ FRONT := $(filter-out $(NEEDS_LLVM) compiler/describe.c,$(wildcard compiler/*.c)
     targets/amdgpu/arch.c
 IMAGE := runtime/image.c runtime/image_use.c
 RUNTIME := $(filter-out $(IMAGE),$(wildcard runtime/*.c)) $(IMAGE)
+PUBLIC := $(addprefix runtime/,moert.h moejit.h moelayer.h moedlpack.h image.h)
 SIM := $(wildcard runtime/sim/*.c)
 MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_*.c) $(wildcard models/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -139,7 +140,7 @@ check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
-	@for h in compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	@for h in compiler/moec.h $(PUBLIC); do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
 	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
@@ -193,7 +194,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
+	install -m 644 compiler/moec.h $(PUBLIC) $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

@@ -107,11 +107,11 @@ run:
 	@tools/run_layer.sh $(B)
 test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-sim check-seeds check-faults check-deps check-symbols
+	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-sim check-seeds check-faults check-deps check-symbols check-docs
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-abi check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-abi check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -134,6 +134,13 @@ check-deps:
 	@tools/check_deps.sh
 check-abi:
 	@CC=$(CC) tools/check_abi.sh
+# The program in docs/runtime.md and the examples: public headers and libmoert.so alone, on the simulator.
+.PHONY: examples
+examples: $(B)/server
+$(B)/server: examples/server.c $(wildcard examples/*.h) $(PUBLIC) $(B)/libmoert.so
+	$(V)$(CC) -std=c17 -O2 -g $(WARN) $(SANITIZE) -Iruntime -o $@ $< -L$(B) -Wl,-rpath,'$$ORIGIN' -lmoert -lpthread
+check-docs: all
+	@CC="$(CC)" SANITIZE="$(SANITIZE)" tools/check_docs.sh $(B)
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so $(B)/libmoesim.so
 	@tools/check_symbols.sh $(B)
 check-static: $(S)/moec $(B)/moec

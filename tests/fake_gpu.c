@@ -100,13 +100,18 @@ static struct {
     size_t n;
 } late;
 
-static void land(void)
+static void land_locked(void)
 {
-    pthread_mutex_lock(&lock);
     if (late.bytes)
         memcpy(late.to, late.bytes, late.n);
     free(late.bytes);
     late.bytes = NULL;
+}
+
+static void land(void)
+{
+    pthread_mutex_lock(&lock);
+    land_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -212,12 +217,15 @@ int fake_copy(void *to, const void *from, const void *device, size_t bytes)
     fake_need_no_capture();
     if (!memory_of(device, bytes))
         return FAKE_INVALID;
-    land();
     if (device == to) {
+        pthread_mutex_lock(&lock);
+        land_locked(); // that of another thread, meanwhile
         late.to = to;
         late.n = bytes;
         late.bytes = memcpy(malloc(bytes + 1), from, bytes);
+        pthread_mutex_unlock(&lock);
     } else {
+        land();
         memcpy(to, from, bytes);
     }
     return 0;

@@ -108,5 +108,21 @@ done
 mkdir "$t/d" && $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/d" -o "$t/x" $M && [ "$(ls "$t/d" | wc -l)" = 12 ] &&
     [ "$(find "$t/d" -empty | wc -l)" = 0 ]; ok $? "--dump-dir"
 $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/new" --stop-after=layout $M && [ "$(ls "$t/new" | wc -l)" = 6 ]; ok $? "--stop-after"
+# moerun --model: names, words and files in one list; what is refused, by name.
+r="$b/moerun verify --device=eval --repeats=1 --tokens=5"
+mkdir "$t/ds" && echo '{"model_type": "deepseek_v3", "hidden_size": 64, "moe_intermediate_size": 64, "n_routed_experts": 32}' > "$t/ds/config.json"
+echo '{"text_config": {"architectures": ["GptOssForCausalLM"], "hidden_size": 64, "intermediate_size": 72, "num_local_experts": 8}}' > "$t/oss.json"
+expect 0 "ds bf16" "a config.json" $r --model="$t/ds/config.json"
+expect 0 "oss bf16" "a list of files and words" $r --model="16:3:64:64:raw:groups=4/2:shared=2:gate:16,$t/oss.json,tiny"
+expect 2 "none.json" "no such config" $r --model=none.json
+expect 2 "kernels/moe.dsl: byte 0: expected a value" "no JSON" $r --model=$M
+echo '{"model_type": "llama"}' > "$t/llama.json"
+expect 2 "llama.json: model_type 'llama' is none of the known ones: mixtral" "another kind of model" $r --model=tiny,"$t/llama.json"
+expect 2 "the models are: tiny mixtral-8x7b" "unknown model" $r --model=mixtral
+for w in clamped biases gate groups=3/1 groups=4/2q groups=4/5 groups=8/4p groups= shared=0 shared=31 shared=2x relu inf nan ''; do
+    expect 2 "--model" "the word '$w'" $r --model="8:2:64:64:$w"
+done
+expect 2 "groups=4/2" "more choices than the groups have" $r --model=8:5:64:64:groups=4/2
+expect 2 "E:K:H:I" "too few numbers" $r --model=8:2:64
 echo "cli: $((n - bad)) of $n checks passed"
 [ $bad -eq 0 ]

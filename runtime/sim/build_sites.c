@@ -236,6 +236,8 @@ static bool intrinsic_site(struct build *b, LLVMValueRef call, LLVMValueRef call
     LLVMTypeRef args[32];
     if (strncmp(name, "llvm.", 5))
         return build_refuse(b, "a call of '%s', which is not an intrinsic", name);
+    if (!LLVMGetIntrinsicID(callee)) // then LLVM has not looked at its operands either
+        return build_refuse(b, "intrinsic '%s' is not known to LLVM", name);
     if (is_hint(name)) {
         struct site *s = new_site(b, call, SPOT_DROP, "hint");
         return s || no_memory(b);
@@ -243,6 +245,7 @@ static bool intrinsic_site(struct build *b, LLVMValueRef call, LLVMValueRef call
     const struct op *op = op_find(b->nv ? nv_ops : amd_ops, name);
     if (!op && b->nv)
         op = op_find(nv_async_ops, name);
+    op = op ? op : op_find(common_ops, name);
     if (!op && is_plain(name))
         return true;
     if (!op)
@@ -315,6 +318,20 @@ static bool fence_site(struct build *b, LLVMValueRef i)
     return s ? single(b, s, op, "fence", b->none, NULL, 0) : no_memory(b);
 }
 
+static bool end_site(struct build *b, LLVMValueRef i)
+{
+    struct site *s = new_site(b, i, SPOT_END, "unreachable");
+    return s ? single(b, s, op_find(common_ops, "unreachable"), "unreachable", b->none, NULL, 0) : no_memory(b);
+}
+
+static bool division_site(struct build *b, LLVMValueRef i)
+{
+    LLVMValueRef d = LLVMGetOperand(i, 1);
+    if (LLVMIsAConstantInt(d) && !LLVMIsNull(d) && d != LLVMConstAllOnes(LLVMTypeOf(d)))
+        return true;
+    return new_site(b, i, SPOT_DIVIDE, "division") || no_memory(b);
+}
+
 // A lane's stack holds what code generation puts there too.
 static bool alloca_fits(struct build *b, LLVMValueRef i)
 {
@@ -361,6 +378,11 @@ static bool visit_instruction(struct build *b, LLVMValueRef i)
     case LLVMCall: return call_site(b, i);
     case LLVMFence: return fence_site(b, i);
     case LLVMAlloca: return alloca_fits(b, i);
+    case LLVMUnreachable: return end_site(b, i);
+    case LLVMUDiv:
+    case LLVMSDiv:
+    case LLVMURem:
+    case LLVMSRem: return division_site(b, i);
     case LLVMInvoke:
     case LLVMCallBr:
     case LLVMVAArg:

@@ -31,6 +31,11 @@ _Noreturn void lane_main(struct lane *l)
 {
     const struct launch *la = l->warp->block->launch;
     la->kernel->fn->code(la->args);
+    lane_end(l);
+}
+
+_Noreturn void lane_end(struct lane *l)
+{
     if (l->again.bytes)
         shadow_again(l);
     copy_end(l);

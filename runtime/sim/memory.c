@@ -197,13 +197,25 @@ static uint8_t *sink(struct lane *l)
     return (uint8_t *)l->warp->block->worker->sink;
 }
 
+// Of a parameter passed by value?
+static bool in_parameter(const struct launch *l, uint64_t address, int bytes)
+{
+    const struct module_fn *fn = l->kernel->fn;
+    for (int i = 0; i < fn->nparams; i++) {
+        uint64_t at = address - (uint64_t)(uintptr_t)l->args[i];
+        if (at < fn->byval[i] && (uint64_t)bytes <= fn->byval[i] - at)
+            return true;
+    }
+    return false;
+}
+
 // The place of a global access: checked, in the shadow too. A faulty one goes to a scratch place that reads as ones.
 uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, int align, int access)
 {
     struct launch *la = l->warp->block->launch;
     struct tensor *t = tensor_of(la, address, bytes);
     if (!t) {
-        if (!(access & ACCESS_WRITE) && module_constant(s->fn, address, bytes))
+        if (!(access & ACCESS_WRITE) && (module_constant(s->fn, address, bytes) || in_parameter(la, address, bytes)))
             return (uint8_t *)(uintptr_t)address;
         uint64_t in_stack =
             address - (uint64_t)(uintptr_t)l->stack; // a local variable, by a pointer of no address space

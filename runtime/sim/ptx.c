@@ -218,7 +218,8 @@ static bool declaration(struct parser *p)
 static const struct op *find_op(const char *name)
 {
     const struct op *op = op_find(nv_ops, name);
-    return op ? op : op_find(nv_async_ops, name);
+    op = op ? op : op_find(nv_async_ops, name);
+    return op || strcmp(name, "trap") ? op : op_find(common_ops, name);
 }
 
 // Are the operands of the kinds that the table says?

@@ -1,6 +1,6 @@
 // Inside of libmoesim. One file a concern:
 //   build.c build_call.c  a GPU module -> host IR: memory accesses, intrinsics and assembly become calls of the functions below
-//   ops.c nv_*.c amd_*.c  what each intrinsic and instruction does
+//   common_ops.c nv_*.c amd_*.c  what each intrinsic and instruction does
 //   ptx.c                 assembly text -> instructions
 //   fiber.c exec.c        lanes, warps, blocks, barriers, the adversary's schedule
 //   memory.c shadow.c     device memory, bounds; who wrote and read each byte, and when
@@ -103,7 +103,7 @@ struct op {
     // '?' may be missing, '|' parts alternatives. NULL: prepare() looks at them.
     const char *operands;
 };
-extern const struct op nv_ops[], nv_async_ops[], amd_ops[]; // each ends with a NULL name
+extern const struct op nv_ops[], nv_async_ops[], amd_ops[], common_ops[]; // each ends with a NULL name
 
 struct machine { // a device, as its maker documents it
     const char *arch, *name;
@@ -118,12 +118,14 @@ extern const int nmachines;
 struct module_fn { // a kernel of the module
     struct moesim_module *module;
     const char *name;
-    void (*code)(void *const *args); // NULL until the first launch
-    void *jit;                       // LLVM's
-    const uint8_t **constants;       // its copies of the module's
-    int64_t shared_static;
+    void (*code)(void *const *args);   // NULL until the first launch
+    void *jit;                         // LLVM's
+    const uint8_t **constants;         // its copies of the module's
+    int64_t shared_static, dynamic_at; // bytes of its shared variables; where the dynamic part begins
+    uint64_t dynamic_align;            // 0: it has no name for the dynamic part
     int nparams;
-    int line; // of the DSL, 0: not known
+    uint64_t *byval; // of each parameter: the bytes that its entry in args points to, if it is passed by value; else 0
+    int line;        // of the DSL, 0: not known
 };
 struct moesim_module {
     struct moesim_device *device;
@@ -137,6 +139,7 @@ struct moesim_module {
     char *file;
     size_t *constant_bytes; // of the module's constants in device memory
     int nconstants;
+    int ndynamics; // names of the dynamic part of shared memory
 };
 struct moesim_kernel {
     struct moesim_module *module;
@@ -298,7 +301,7 @@ void *moesim_access(struct site *s, uint64_t address);        // global: the hos
 void *moesim_access_shared(struct site *s, uint32_t address); // shared
 void moesim_op(struct site *s, uint64_t *io);
 void moesim_count(uint32_t n);
-uint16_t moesim_bf16(uint32_t f32_bits);
+void moesim_divisor(struct site *s, uint32_t zero); // of a division: is it zero?
 
 // ---- build.c
 struct moesim_module *module_build(struct moesim_device *d, const void *bitcode, size_t n, char *why);
@@ -315,6 +318,7 @@ void ptx_run(struct lane *l, struct site *s, uint64_t *io);
 int launch_run(struct launch *l, char *why);
 void lane_yield(struct lane *l); // the lane stands at l->at; returns when that has been carried out
 void lane_poll(struct lane *l);  // what it looked for is not there yet; returns when it may look again
+_Noreturn void lane_end(struct lane *l);
 void workers_free(struct moesim_device *d);
 void warp_wait(struct warp *w, const struct inst *i); // inside a warp op: the warp stays until warp_wake()
 void warp_wake(struct warp *w);

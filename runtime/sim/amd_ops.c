@@ -104,9 +104,9 @@ static void waitcnt(struct warp *w, const struct inst *i, uint64_t mask, uint64_
 }
 static void fence(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
-    (void)i;
     (void)mask;
     (void)r;
+    order_fence(w, (int)i->num);
     clock_release(w); // LLVM puts the waits before and after it (AMDGPU user guide, "Memory Model gfx942")
 }
 static void s_barrier(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)

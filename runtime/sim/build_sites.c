@@ -123,6 +123,32 @@ static bool no_memory(struct build *b)
     return build_refuse(b, "out of memory");
 }
 
+// Of an atomic or volatile access, or of a fence. Volatile ones are relaxed, of system scope (PTX ISA, "ld.volatile").
+static int ordering(const struct build *b, LLVMValueRef i)
+{
+    static const char *const block[] = {
+        "block", "workgroup", "wavefront", "singlethread", "workgroup-one-as", "wavefront-one-as", "singlethread-one-as"
+    };
+    LLVMOpcode op = LLVMGetInstructionOpcode(i);
+    bool access = op == LLVMLoad || op == LLVMStore || op == LLVMAtomicRMW || op == LLVMAtomicCmpXchg;
+    if (op != LLVMFence && !(access && LLVMIsAtomic(i)))
+        return access && LLVMGetVolatile(i) ? ACCESS_ATOMIC : 0;
+    int how = ACCESS_ATOMIC;
+    switch (op == LLVMAtomicCmpXchg ? LLVMGetCmpXchgSuccessOrdering(i) : LLVMGetOrdering(i)) {
+    case LLVMAtomicOrderingAcquire: how |= ACCESS_ACQUIRE; break;
+    case LLVMAtomicOrderingRelease: how |= ACCESS_RELEASE; break;
+    case LLVMAtomicOrderingAcquireRelease:
+    case LLVMAtomicOrderingSequentiallyConsistent: how |= ACCESS_ACQUIRE | ACCESS_RELEASE; break;
+    case LLVMAtomicOrderingNotAtomic:
+    case LLVMAtomicOrderingUnordered:
+    case LLVMAtomicOrderingMonotonic: break;
+    }
+    for (size_t k = 0; k < sizeof block / sizeof block[0]; k++)
+        if (LLVMGetAtomicSyncScopeID(i) == LLVMGetSyncScopeID(b->lc, block[k], strlen(block[k])))
+            how |= ACCESS_CTA;
+    return how;
+}
+
 static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, LLVMTypeRef type, int access,
                         const char *what)
 {
@@ -136,7 +162,7 @@ static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, L
     struct site *s = new_site(b, i, space == 3 ? SPOT_SHARED : SPOT_GLOBAL, what);
     if (!s)
         return no_memory(b);
-    s->access = access;
+    s->access = access | ordering(b, i);
     s->bytes = (int)LLVMStoreSizeOfType(b->layout, type);
     s->align = (int)LLVMGetAlignment(i);
     if (s->align <= 0)
@@ -315,7 +341,10 @@ static bool fence_site(struct build *b, LLVMValueRef i)
 {
     const struct op *op = op_find(b->nv ? nv_ops : amd_ops, "fence");
     struct site *s = new_site(b, i, SPOT_CALL, "fence");
-    return s ? single(b, s, op, "fence", b->none, NULL, 0) : no_memory(b);
+    if (!s || !single(b, s, op, "fence", b->none, NULL, 0))
+        return s ? false : no_memory(b);
+    s->insts->num = ordering(b, i);
+    return true;
 }
 
 static bool end_site(struct build *b, LLVMValueRef i)
@@ -360,21 +389,18 @@ static bool casts_shared(LLVMValueRef v, int depth)
 
 static bool visit_instruction(struct build *b, LLVMValueRef i)
 {
-    int atomic = LLVMIsAtomic(i) ? ACCESS_ATOMIC : 0;
     for (int k = 0; k < LLVMGetNumOperands(i); k++)
         if (casts_shared(LLVMGetOperand(i, (unsigned)k), 0))
             return build_refuse(b, "a generic pointer to shared memory");
     switch (LLVMGetInstructionOpcode(i)) {
-    case LLVMLoad: return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | atomic, "load");
+    case LLVMLoad: return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ, "load");
     case LLVMStore:
-        return memory_site(b, i, LLVMGetOperand(i, 1), LLVMTypeOf(LLVMGetOperand(i, 0)), ACCESS_WRITE | atomic,
-                           "store");
+        return memory_site(b, i, LLVMGetOperand(i, 1), LLVMTypeOf(LLVMGetOperand(i, 0)), ACCESS_WRITE, "store");
     case LLVMAtomicRMW:
-        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC,
-                           "atomic");
+        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | ACCESS_WRITE, "atomic");
     case LLVMAtomicCmpXchg:
-        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(LLVMGetOperand(i, 1)),
-                           ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC, "atomic");
+        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(LLVMGetOperand(i, 1)), ACCESS_READ | ACCESS_WRITE,
+                           "atomic");
     case LLVMCall: return call_site(b, i);
     case LLVMFence: return fence_site(b, i);
     case LLVMAlloca: return alloca_fits(b, i);

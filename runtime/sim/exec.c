@@ -34,10 +34,18 @@ _Noreturn void lane_main(struct lane *l)
     lane_end(l);
 }
 
-_Noreturn void lane_end(struct lane *l)
+void lane_after(struct lane *l)
 {
+    l->after = false;
     if (l->again.bytes)
         shadow_again(l);
+    if (l->acquire.access)
+        order_acquire(l);
+}
+
+_Noreturn void lane_end(struct lane *l)
+{
+    catch_up(l);
     copy_end(l);
     l->state = LANE_DONE;
     l->warp->done++;
@@ -59,8 +67,7 @@ void moesim_count(uint32_t n)
     struct lane *l = sim_me->lane;
     struct block *b = l->warp->block;
     l->executed += n;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     if (b->budget > n) {
         b->budget -= n;
     } else {
@@ -89,8 +96,7 @@ void moesim_op(struct site *s, uint64_t *io)
     struct lane *l = sim_me->lane;
     const struct inst *i = s->insts;
     l->io = io;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     if (s->ninsts != 1 || !i->op || i->guard >= 0 || s->nconsts) {
         ptx_run(l, s, io);
     } else if (i->op->lane) {
@@ -479,9 +485,12 @@ static void block_start(struct worker *me, uint32_t id)
     memset(me->shared, 0xff, b->shared_bytes);
     for (int i = 0; i < b->nwarps; i++) {
         struct warp *w = &b->warps[i];
-        *w = (struct warp){
-            .block = b, .index = i, .lanes = lanes + i * per, .clock = b->clock0, .fenced = b->clock0 - 1
-        };
+        *w = (struct warp){ .block = b,
+                            .index = i,
+                            .lanes = lanes + i * per,
+                            .clock = b->clock0,
+                            .fenced = b->clock0 - 1,
+                            .synced = b->clock0 - 1 };
         w->nlanes = b->nthreads - i * per < per ? b->nthreads - i * per : per;
         for (int k = 0; k < CLOCKS; k++)
             w->seen[k] = b->clock0 - 1;
@@ -505,6 +514,7 @@ static void block_end(struct worker *me)
     for (int i = 0; i < b->nwarps; i++)
         me->clock = b->warps[i].clock > me->clock ? b->warps[i].clock : me->clock;
     me->clock = b->agent_clock > me->clock ? b->agent_clock : me->clock;
+    order_block_end(b);
     async_block_end(b);
     if (!b->launch->machine->nv)
         amd_block_end(b);

@@ -262,15 +262,13 @@ uint8_t *shared_at(struct lane *l, struct site *s, uint32_t address, int bytes, 
 void *moesim_access(struct site *s, uint64_t address)
 {
     struct lane *l = sim_me->lane;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     return global_at(l, s, address, s->bytes, s->align, s->access);
 }
 
 void *moesim_access_shared(struct site *s, uint32_t address)
 {
     struct lane *l = sim_me->lane;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     return shared_at(l, s, address, s->bytes, s->align, s->access);
 }

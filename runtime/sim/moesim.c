@@ -243,6 +243,11 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
     *l = (struct launch){
         .device = d, .kernel = k, .machine = m, .blocks = blocks, .args = args, .shadow = d->shadow, .seed = d->seed
     };
+    if (pthread_mutex_init(&l->lock, NULL)) {
+        free(l);
+        snprintf(why, MOESIM_WHY, "out of memory");
+        return -1;
+    }
     l->number = d->launches++;
     l->shared_bytes = (uint32_t)shared;
     if (d->serial > UINT32_MAX - blocks)
@@ -258,6 +263,8 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
         note_writer(l);
         status = blocks ? launch_run(l, why) : 0;
     }
+    order_launch_end(l);
+    pthread_mutex_destroy(&l->lock);
     free(l);
     return status;
 }

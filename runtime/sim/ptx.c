@@ -406,6 +406,7 @@ void ptx_run(struct lane *l, struct site *s, uint64_t *io)
         const struct inst *i = &s->insts[pc++];
         if (i->guard >= 0 && (io[i->guard] & 1) == i->guard_not)
             continue;
+        catch_up(l);
         if (!i->op) {
             if (i->num < pc) // so that loops end
                 moesim_count(1);

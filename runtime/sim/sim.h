@@ -4,6 +4,7 @@
 //   ptx.c                 assembly text -> instructions
 //   fiber.c exec.c        lanes, warps, blocks, barriers, the adversary's schedule
 //   memory.c shadow.c     device memory, bounds; who wrote and read each byte, and when
+//   order.c               what atomic accesses and fences order
 //   async.c               copies in flight
 //   report.c              findings
 //   matrix.c              fragments and products
@@ -46,6 +47,15 @@ enum finding_kind {
     F_OPERAND, // an operand's value that the manual does not allow
 };
 
+enum { // how memory is accessed
+    ACCESS_READ = 1,
+    ACCESS_WRITE = 2,
+    ACCESS_ATOMIC = 4, // relaxed, unless
+    ACCESS_ACQUIRE = 8,
+    ACCESS_RELEASE = 16,
+    ACCESS_CTA = 32, // only among threads of the block
+};
+
 // ---- what the code is made of
 struct arg { // of an instruction
     enum { ARG_NONE, ARG_REG, ARG_IMM, ARG_ADDR, ARG_LIST, ARG_LABEL } kind;
@@ -70,7 +80,7 @@ struct site {
     int line, col; // of the DSL, 0: not known
     struct module_fn *fn;
     const char *what; // "load", "store", "llvm.nvvm.barrier0", ...
-    enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_ATOMIC = 4 } access;
+    int access;       // ACCESS_...
     int bytes, align; // memory accesses
     int ninsts;
     struct inst *insts;
@@ -178,13 +188,20 @@ struct copy { // an asynchronous copy of one lane into shared memory
     int group;  // -1: not committed yet
     int arrive; // 0, or the number of the cp.async.mbarrier.arrive that stands for it
 };
-struct
-    again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
+// A write to bytes that another thread of the block wrote at the same place, unordered: a race unless it writes the same.
+struct again {
     const uint8_t *p;
     struct site *site;
     int bytes;
     uint8_t was[16];
-    uint64_t at, who; // of the report
+    const struct tensor *tensor; // NULL: shared memory
+    uint64_t at, when, who;      // of the report
+};
+struct acquire { // an atomic read, by which the lane may learn what comes before
+    uint64_t at;
+    int access; // 0: none
+    bool global;
+    uint32_t own; // the most that it orders in its own warp
 };
 struct lane {
     struct warp *warp;
@@ -195,7 +212,9 @@ struct lane {
     const struct inst *at; // AT_OP
     uint64_t *io;
     uint64_t executed;
+    bool after;         // something is to be judged when its last access has happened: lane_after()
     struct again again; // bytes 0: none
+    struct acquire acquire;
     struct copy *copies;
     int ncopies, copies_cap, groups; // groups committed so far
     int arrives, bulk_groups;        // cp.async.mbarrier.arrive, groups of bulk stores so far
@@ -207,9 +226,14 @@ struct warp {
     const struct inst *wait_at;
     int wait_barrier;
     uint32_t clock, fenced; // own time; up to when its accesses count as complete at a barrier
+    uint32_t synced;        // and come before those of its other lanes
     uint32_t seen[CLOCKS];  // of every other warp: up to when its accesses come before ours
     struct lane *lanes;
     uint64_t priority;
+    uint32_t fence[2][CLOCKS],
+        later[CLOCKS]; // order.c: what came before the last fence, 1: of device scope; what the next acquires
+    int fences;        // 1: fence[0] is set, 3: both
+    bool has_later;
 };
 struct barrier {
     int arrived, expected;
@@ -230,14 +254,17 @@ struct block {
     uint64_t rng;
     uint64_t budget; // lane instructions left
     int ended, turn, policy;
-    uint32_t nfindings;   // before duplicates are dropped
-    bool progress;        // something other than a failed poll happened
-    uint32_t clock0;      // entries of shared shadow below are of other blocks
-    uint32_t agent_clock; // of AGENT
-    struct mbar *mbars;   // nv_mbarrier.c
-    struct bulk *bulks;   // nv_bulk.c: in flight, the oldest first
-    int engine_reads;     // shared bytes that engines may still read, counted with how often
-    void *state;          // nv_async.c's own
+    uint32_t nfindings;      // before duplicates are dropped
+    bool progress;           // something other than a failed poll happened
+    uint32_t clock0;         // entries of shared shadow below are of other blocks
+    uint32_t agent_clock;    // of AGENT
+    struct mbar *mbars;      // nv_mbarrier.c
+    struct bulk *bulks;      // nv_bulk.c: in flight, the oldest first
+    int engine_reads;        // shared bytes that engines may still read, counted with how often
+    void *state;             // nv_async.c's own
+    struct records *records; // order.c: of shared memory
+    struct known *known;     // of other blocks
+    int nknown, known_cap;
 };
 struct worker {
     struct launch *launch;
@@ -270,6 +297,8 @@ struct launch {
     uint32_t shared_bytes;
     bool shadow, stop; // stop: atomic
     uint64_t seed;
+    pthread_mutex_t lock;    // of records
+    struct records *records; // order.c: of global memory
 };
 struct found { // a finding; of those with one key, that of the lowest block
     uint64_t key;
@@ -336,7 +365,7 @@ void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int a
 void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, int bytes, int access);
 // A copy from `from` owns these bytes from now on.
 void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from);
-void shadow_again(struct lane *l); // judges l->again: called before whatever the lane does next
+void shadow_again(struct lane *l); // judges l->again
 void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes,
                    bool agent); // and has written them, by this lane or AGENT
 // An engine reads these bytes on the lane's behalf: may it? false: something was found.
@@ -347,7 +376,18 @@ void shadow_engine_dropped(struct lane *l, uint32_t at, int bytes);             
 bool shadow_ordered(const struct lane *l, uint32_t clock, int thread); // what that thread did then comes before
 void shadow_proxy_fence(struct lane *l);                               // fence.proxy.async
 void clock_release(struct warp *w);                                    // everything before is complete
+void clock_tick(struct warp *w);                                       // likewise, but not among its own lanes
 void clock_join(uint32_t *to, const uint32_t *from);
+
+// ---- order.c: what atomic accesses and fences order
+void order_atomic(struct lane *l, uint64_t at, bool global, int access);
+void order_acquire(struct lane *l); // carries l->acquire out
+void order_fence(struct warp *w, int access);
+bool order_known(const struct lane *l, uint32_t serial, uint32_t clock,
+                 int warp);        // of another block: does it come before?
+int order_words(const char *text); // of a mnemonic, as ACCESS_...
+void order_block_end(struct block *b);
+void order_launch_end(struct launch *l);
 
 bool module_constant(const struct module_fn *fn, uint64_t address, int bytes);
 
@@ -389,6 +429,13 @@ void finding_launch(struct launch *l, enum finding_kind kind, const char *fmt, .
 const char *site_place(const struct site *s, char out[64]); // "line 41", "line ?"
 
 // ---- helpers for ops
+// Called before whatever a lane does next: its last access has happened now.
+void lane_after(struct lane *l); // exec.c
+static inline void catch_up(struct lane *l)
+{
+    if (l->after)
+        lane_after(l);
+}
 static inline float as_f32(uint64_t bits)
 {
     union {

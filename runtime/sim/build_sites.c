@@ -167,6 +167,12 @@ static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, L
     s->align = (int)LLVMGetAlignment(i);
     if (s->align <= 0)
         s->align = 1;
+    if (!(s->access & ACCESS_ATOMIC))
+        return true;
+    s->insts = module_keep(b->m, sizeof *s->insts); // where a lane stands that looks at it
+    if (!s->insts)
+        return no_memory(b);
+    *s->insts = (struct inst){ .site = s, .text = what, .guard = -1 };
     return true;
 }
 

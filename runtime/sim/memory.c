@@ -234,6 +234,8 @@ uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, 
         finding(l, s, F_INPUT, 0, "%s to byte %zu of the input '%s'", s->what, at, t->name);
         return sink(l);
     }
+    if ((access & (ACCESS_ATOMIC | ACCESS_READ)) == (ACCESS_ATOMIC | ACCESS_READ))
+        lane_look(l, s, (const uint8_t *)(uintptr_t)address, bytes);
     if (la->shadow)
         shadow_global(l, s, t, at, bytes, access);
     else if (access & ACCESS_WRITE)
@@ -254,6 +256,8 @@ uint8_t *shared_at(struct lane *l, struct site *s, uint32_t address, int bytes, 
                 align);
         return sink(l);
     }
+    if ((access & (ACCESS_ATOMIC | ACCESS_READ)) == (ACCESS_ATOMIC | ACCESS_READ))
+        lane_look(l, s, b->shared + address, bytes);
     if (b->launch->shadow)
         shadow_shared(l, s, address, bytes, access);
     return b->shared + address;

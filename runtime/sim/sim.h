@@ -2,7 +2,8 @@
 //   build.c build_call.c  a GPU module -> host IR: memory accesses, intrinsics and assembly become calls of the functions below
 //   common_ops.c nv_*.c amd_*.c  what each intrinsic and instruction does
 //   ptx.c                 assembly text -> instructions
-//   fiber.c exec.c        lanes, warps, blocks, barriers, the adversary's schedule
+//   fiber.c exec.c        lanes, warps, barriers, the adversary's schedule
+//   workers.c             blocks and threads
 //   memory.c shadow.c     device memory, bounds; who wrote and read each byte, and when
 //   order.c               what atomic accesses and fences order
 //   async.c               copies in flight
@@ -24,6 +25,7 @@ enum {
     CLOCKS = 66,
     LANES_MAX = 64, // of a warp
     THREADS_MAX = 1024,
+    POLLS = 4,         // kept by a lane
     BARRIERS_MAX = 16, // named barriers of a block
     ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX,
     LANE_STACK = 256 * 1024, // bytes
@@ -106,9 +108,9 @@ struct op {
     void (*lane)(struct lane *l, const struct inst *i, uint64_t *r);
     void (*warp)(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r);
     bool (*prepare)(struct inst *i, char *why); // at load: false: not supported, why
-    // Of a warp op, who must take part: whoever is there; every lane that has not ended; every lane of the warp; likewise, and the
+    // Of a warp op, who must take part: whoever is there; whom its mask names; every lane that has not ended; every lane of the warp; likewise, and the
     // block must not end within it.
-    enum { ANY_LANES, LIVE_LANES, ALL_LANES, FULL_WARP } lanes;
+    enum { ANY_LANES, NAMED_LANES, LIVE_LANES, ALL_LANES, FULL_WARP } lanes;
     // Of assembly, a letter each: d register, v register or constant, x register or list, y any of these, a [address]. What follows
     // '?' may be missing, '|' parts alternatives. NULL: prepare() looks at them.
     const char *operands;
@@ -203,6 +205,11 @@ struct acquire { // an atomic read, by which the lane may learn what comes befor
     bool global;
     uint32_t own; // the most that it orders in its own warp
 };
+struct poll { // what an atomic read found
+    const struct site *site;
+    const uint8_t *p;
+    uint64_t value;
+};
 struct lane {
     struct warp *warp;
     int index, thread; // in the warp, in the block
@@ -212,6 +219,9 @@ struct lane {
     const struct inst *at; // AT_OP
     uint64_t *io;
     uint64_t executed;
+    struct poll polls[POLLS];
+    uint32_t looks;
+    bool flag;          // WAITS: for memory to change
     bool after;         // something is to be judged when its last access has happened: lane_after()
     struct again again; // bytes 0: none
     struct acquire acquire;
@@ -256,6 +266,7 @@ struct block {
     int ended, turn, policy;
     uint32_t nfindings;      // before duplicates are dropped
     bool progress;           // something other than a failed poll happened
+    bool put_aside;          // until memory changes
     uint32_t clock0;         // entries of shared shadow below are of other blocks
     uint32_t agent_clock;    // of AGENT
     struct mbar *mbars;      // nv_mbarrier.c
@@ -267,6 +278,8 @@ struct block {
     int nknown, known_cap;
 };
 struct worker {
+    struct worker *next; // further seats of the same thread
+    bool busy;           // has a block
     struct launch *launch;
     pthread_t thread;
     struct block block;
@@ -297,8 +310,12 @@ struct launch {
     uint32_t shared_bytes;
     bool shadow, stop; // stop: atomic
     uint64_t seed;
-    pthread_mutex_t lock;    // of records
-    struct records *records; // order.c: of global memory
+    pthread_mutex_t lock;       // of records
+    struct records *records;    // order.c: of global memory
+    uint64_t moves;             // workers.c: counts whatever happened
+    int idle, running;          // workers that found nothing to do since, and all
+    bool dead;                  // nothing will happen any more
+    int resident, resident_max; // blocks that have begun and not ended
 };
 struct found { // a finding; of those with one key, that of the lowest block
     uint64_t key;
@@ -343,12 +360,17 @@ bool ptx_parse(struct moesim_module *m, struct site *s, const char *text, int no
 const struct op *op_find(const struct op *table, const char *name);
 void ptx_run(struct lane *l, struct site *s, uint64_t *io);
 
-// ---- exec.c
+// ---- workers.c
 int launch_run(struct launch *l, char *why);
+void workers_free(struct moesim_device *d);
+
+// ---- exec.c
+bool block_run(struct block *b); // until it has ended, or only looks at memory: false: nothing else happened
+void block_deadlock(struct block *b);
 void lane_yield(struct lane *l); // the lane stands at l->at; returns when that has been carried out
 void lane_poll(struct lane *l);  // what it looked for is not there yet; returns when it may look again
 _Noreturn void lane_end(struct lane *l);
-void workers_free(struct moesim_device *d);
+void lane_look(struct lane *l, const struct site *s, const uint8_t *p, int bytes); // before an atomic read
 void warp_wait(struct warp *w, const struct inst *i); // inside a warp op: the warp stays until warp_wake()
 void warp_wake(struct warp *w);
 void barrier_arrive(struct warp *w, const struct inst *i, int id, int threads,

@@ -77,8 +77,8 @@ for a in gfx942 gfx950; do
     for k in route_softmax route_sigmoid count plan gate_up_r16 gate_up_r64 gate_up_r128 down_r16 down_r128 combine; do
         grep -q "\.name: *$k\$" "$t/notes"; ok $? "$a: no kernel $k in the metadata"
     done
-    # gate_up: five pointers and the tile list, then six dims: 6 * 8 + 6 * 4 = 72 bytes
-    awk '/kernarg_segment_size/ { size = $2 } /\.name: *gate_up_r128$/ { exit size != 72 }' "$t/notes"; ok $? "$a: kernarg size of gate_up"
+    # gate_up: five pointers, the tile list and two integers, then six dims: 6 * 8 + 8 * 4 = 80 bytes
+    awk '/kernarg_segment_size/ { size = $2 } /\.name: *gate_up_r128$/ { exit size != 80 }' "$t/notes"; ok $? "$a: kernarg size of gate_up"
     grep -q 'wavefront_size: *64' "$t/notes"; ok $? "$a: wavefront size"
     grep 'vgpr_spill_count' "$t/notes" | grep -qv ': *0$' && ok 1 "$a: registers are spilled"
     llvm-objdump-22 -d "$t/$a.hsaco" > "$t/dis"

@@ -201,8 +201,10 @@ kernel gate_up_clamp(x: act[T, H], w_gate: act[F, I, H], w_up: act[F, I, H], b_g
       g += dot(a, w_gate[e * step, cols, k])
       u += dot(a, w_up[e * step + up, cols, k])
     }
-    let gc = min(g + b_gate[e * step, cols], limit)
-    let uc = max(min(u + b_up[e * step + up, cols], limit), -limit)
+    let gb = g + b_gate[e * step, cols]
+    let ub = u + b_up[e * step + up, cols]
+    let gc = select(gb > limit, limit, gb)
+    let uc = select(ub > limit, limit, select(ub < -limit, -limit, ub))
     h[rows, cols] = gc * sigmoid(alpha * gc) * (uc + 1.)
   }
 }

@@ -47,6 +47,8 @@ static bool check_routing(const struct moe_layer_desc *d, char *why)
         (d->keep_groups < 1 || d->keep_groups > d->groups || d->keep_groups * (d->experts / d->groups) < d->topk))
         return no(why, "layer: the best %d of %d groups hold fewer than %d experts, or there are not so many",
                   d->keep_groups, d->groups, d->topk);
+    if (d->groups > 1 && d->group_pairs && d->experts == d->groups)
+        return no(why, "layer: groups of one expert have no pair (group_pairs)");
     return true;
 }
 

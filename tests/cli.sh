@@ -77,8 +77,8 @@ for a in gfx942 gfx950; do
     for k in route_softmax route_sigmoid count plan gate_up_r16 gate_up_r64 gate_up_r128 down_r16 down_r128 combine; do
         grep -q "\.name: *$k\$" "$t/notes"; ok $? "$a: no kernel $k in the metadata"
     done
-    # gate_up: five pointers and the tile list, then six dims: 6 * 8 + 6 * 4 = 72 bytes
-    awk '/kernarg_segment_size/ { size = $2 } /\.name: *gate_up_r128$/ { exit size != 72 }' "$t/notes"; ok $? "$a: kernarg size of gate_up"
+    # gate_up: five pointers, the tile list and two integers, then six dims: 6 * 8 + 8 * 4 = 80 bytes
+    awk '/kernarg_segment_size/ { size = $2 } /\.name: *gate_up_r128$/ { exit size != 80 }' "$t/notes"; ok $? "$a: kernarg size of gate_up"
     grep -q 'wavefront_size: *64' "$t/notes"; ok $? "$a: wavefront size"
     grep 'vgpr_spill_count' "$t/notes" | grep -qv ': *0$' && ok 1 "$a: registers are spilled"
     llvm-objdump-22 -d "$t/$a.hsaco" > "$t/dis"
@@ -108,5 +108,21 @@ done
 mkdir "$t/d" && $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/d" -o "$t/x" $M && [ "$(ls "$t/d" | wc -l)" = 12 ] &&
     [ "$(find "$t/d" -empty | wc -l)" = 0 ]; ok $? "--dump-dir"
 $moec --arch=gfx942 --kernel=down.r16 --dump-dir="$t/new" --stop-after=layout $M && [ "$(ls "$t/new" | wc -l)" = 6 ]; ok $? "--stop-after"
+# moerun --model: names, words and files in one list; what is refused, by name.
+r="$b/moerun verify --device=eval --repeats=1 --tokens=5"
+mkdir "$t/ds" && echo '{"model_type": "deepseek_v3", "hidden_size": 64, "moe_intermediate_size": 64, "n_routed_experts": 32}' > "$t/ds/config.json"
+echo '{"text_config": {"architectures": ["GptOssForCausalLM"], "hidden_size": 64, "intermediate_size": 72, "num_local_experts": 8}}' > "$t/oss.json"
+expect 0 "ds bf16" "a config.json" $r --model="$t/ds/config.json"
+expect 0 "oss bf16" "a list of files and words" $r --model="16:3:64:64:raw:groups=4/2:shared=2:gate:16,$t/oss.json,tiny"
+expect 2 "none.json" "no such config" $r --model=none.json
+expect 2 "kernels/moe.dsl: byte 0: expected a value" "no JSON" $r --model=$M
+echo '{"model_type": "llama"}' > "$t/llama.json"
+expect 2 "llama.json: model_type 'llama' is none of the known ones: mixtral" "another kind of model" $r --model=tiny,"$t/llama.json"
+expect 2 "the models are: tiny mixtral-8x7b" "unknown model" $r --model=mixtral
+for w in clamped biases gate groups=3/1 groups=4/2q groups=4/5 groups=8/4p groups= shared=0 shared=31 shared=2x relu inf nan ''; do
+    expect 2 "--model" "the word '$w'" $r --model="8:2:64:64:$w"
+done
+expect 2 "groups=4/2" "more choices than the groups have" $r --model=8:5:64:64:groups=4/2
+expect 2 "E:K:H:I" "too few numbers" $r --model=8:2:64
 echo "cli: $((n - bad)) of $n checks passed"
 [ $bad -eq 0 ]

@@ -379,6 +379,7 @@ static void bulk_store(void **state)
           "is not waited for when the thread ends");
     found(HEAD STORE FENCE BARRIER FIRST("a", OUT("%o", 256) DONE(0)) TAIL, "leak",
           "is not committed when the thread ends");
+    found(HEAD STORE FENCE BARRIER FIRST("a", OUT("%o", 256) COMMIT DONE(-1)) TAIL, "operand", "-1 groups");
     found(HEAD STORE FENCE BARRIER FIRST("a", OUT("%a", 256) COMMIT DONE(0)) TAIL, "input written", "'a'");
 }
 

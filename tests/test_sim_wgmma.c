@@ -640,12 +640,35 @@ static void registers(void **state)
     one(128, -1, "divergent", "another warp of the warpgroup is at");
 }
 
+static void bad_immediates(void **state)
+{
+    static const char *const scales[] = { "2, 1", "1, 0", "-1, -2" };
+    (void)state;
+    put_one(PROXY);
+    put_product("", -1);
+    one(128, -1, "operand", "wgmma.wait_group.sync.aligned: -1 groups");
+    for (int i = 0; i < 3; i++) {
+        put_one(PROXY);
+        put_asm(FENCE);
+        put("  %%d = call { float, float, float, float } asm sideeffect "
+            "\"wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {$0, $1, $2, $3}, $4, $5, 0, %s, 0, 0;\", "
+            "\"=f,=f,=f,=f,l,l,0,1,2,3\"(i64 %s, i64 %s, float 0.0, float 0.0, float 0.0, float 0.0)\n",
+            scales[i], a_desc, b_desc);
+        for (int k = 0; k < 4; k++)
+            put("  %%d.%d = extractvalue { float, float, float, float } %%d, %d\n", k, k);
+        put_asm(COMMIT);
+        put_wait("e", "d", 4, 0);
+        put_end("e");
+        one(128, -1, "operand", "which are 1 or -1");
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipeline),  cmocka_unit_test(pipeline_faults), cmocka_unit_test(products),
         cmocka_unit_test(loop),      cmocka_unit_test(product_faults),  cmocka_unit_test(groups),
-        cmocka_unit_test(registers),
+        cmocka_unit_test(registers), cmocka_unit_test(bad_immediates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

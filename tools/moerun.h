@@ -21,7 +21,11 @@ struct options {
         *save, *against, *action; // action: of cache
     const struct model *models[LIST_MAX];
     int nmodels;
-    struct model custom; // --model=E:K:H:I[:...]
+    struct custom_model { // --model=E:K:H:I[:...] or config.json
+        struct model model;
+        char word[512], name[64]; // as it was given; the model's name, which files may have: without '/'
+    } custom[LIST_MAX];
+    int ncustom;
     int tokens[LIST_MAX], ntokens;
     int rows[LIST_MAX], nrows; // tile of rows; empty: chosen; -1 alone: every variant
     bool f16, verbose, bind_all, ptx, fused, no_cache;
@@ -115,6 +119,9 @@ bool against(const struct options *o, const char *name, const void *p, size_t n,
 // ---- moerun_jit.c
 // --source compiled for the device, or found in the cache, and loaded. false after report().
 bool jit_load(struct device *d, const struct options *o, const struct model *m);
+
+// ---- moerun_model.c
+bool model_list(const char *s, struct options *o); // --model
 
 // ---- moerun_options.c
 struct bound { // what the compiler is told: the model's dims and element type (m may be NULL), then -D, the later one

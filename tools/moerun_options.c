@@ -17,8 +17,11 @@ void print_usage(FILE *f)
           "  --device=cuda:N|hip:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, every fault named;\n"
           "                           eval: the tile IR on the host (default cuda:0 or hip:0;\n"
           "                           sim:sm_90a where there is no GPU)\n"
-          "  --model=NAME,...|all     (tiny), or E:K:H:I[:sigmoid][:bias][:raw][:SCALE]; raw: weights not "
-          "renormalised\n"
+          "  --model=NAME,...|all     (tiny), or a model's config.json (.json, or a path with '/'), or "
+          "E:K:H:I[:WORD]...:\n"
+          "                           sigmoid, bias, raw (weights not renormalised), SCALE, groups=G/KEEP[p] (p: worth "
+          "by\n"
+          "                           pairs), shared=N, gate (of the shared), gelu, clamped with biases\n"
           "  --tokens=1,33,64..70   --dtype=bf16|fp16   --seed=N   --rows=N,...|all: tile of rows (by rows an expert)\n"
           "  --routing=uniform|zipf:A|one|file:F   or, in place of the router's ids: holes|beyond|twice\n"
           "  --fused                  gate and up in one tensor    --parallel=RANK/OF: that rank's experts\n"
@@ -93,64 +96,6 @@ static bool list(const char *s, int least, int *out, int *n)
         }
     }
     return *n > 0 || report(EXIT_USAGE, "an empty list");
-}
-
-// E:K:H:I and then words
-static bool custom_model(const char *s, struct options *o)
-{
-    struct model *m = &o->custom;
-    int used = 0;
-    char word[16];
-    *m = (struct model){ .name = "custom", .renorm = true, .scale = 1, .omits = "" };
-    if (sscanf(s, "%d:%d:%d:%d%n", &m->experts, &m->topk, &m->hidden, &m->ffn, &used) != 4 || m->experts < 1 ||
-        m->experts > 512 || m->topk < 1 || m->topk > 16 || m->topk > m->experts || m->hidden < 1 || m->ffn < 1)
-        return report(EXIT_USAGE, "--model=%s: expected E:K:H:I, at most 512 experts and 16 choices", s);
-    while (s[used] == ':') {
-        size_t n = strcspn(s + ++used, ":");
-        char *end;
-        snprintf(word, sizeof word, "%.*s", (int)(n < 15 ? n : 15), s + used);
-        used += (int)n;
-        double v = strtod(word, &end);
-        if (!strcmp(word, "sigmoid"))
-            m->sigmoid = true;
-        else if (!strcmp(word, "bias"))
-            m->bias = true;
-        else if (!strcmp(word, "raw"))
-            m->renorm = false;
-        else if (end != word && !*end)
-            m->scale = v;
-        else
-            return report(EXIT_USAGE, "--model: '%s' is none of sigmoid, bias, raw or a number", word);
-    }
-    o->models[0] = m;
-    o->nmodels = 1;
-    return true;
-}
-
-static bool model_list(const char *s, struct options *o)
-{
-    char word[64];
-    o->nmodels = 0;
-    if (strchr(s, ':'))
-        return custom_model(s, o);
-    if (!strcmp(s, "all"))
-        for (int i = 0; i < nmodels && i < LIST_MAX; i++)
-            o->models[o->nmodels++] = &models[i];
-    for (; strcmp(s, "all") && *s; s += *s == ',') {
-        size_t len = strcspn(s, ",");
-        snprintf(word, sizeof word, "%.*s", (int)(len < 63 ? len : 63), s);
-        s += len;
-        const struct model *m = model_find(word);
-        if (!m || o->nmodels == LIST_MAX) {
-            fprintf(stderr, "moerun: the models are:");
-            for (int i = 0; i < nmodels; i++)
-                fprintf(stderr, " %s", models[i].name);
-            fputc('\n', stderr);
-            return report(EXIT_USAGE, "unknown model '%s'", word);
-        }
-        o->models[o->nmodels++] = m;
-    }
-    return o->nmodels > 0 || report(EXIT_USAGE, "no model");
 }
 
 static bool routing(const char *s, struct options *o)

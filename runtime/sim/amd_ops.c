@@ -104,9 +104,9 @@ static void waitcnt(struct warp *w, const struct inst *i, uint64_t mask, uint64_
 }
 static void fence(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
-    (void)i;
     (void)mask;
     (void)r;
+    order_fence(w, (int)i->num);
     clock_release(w); // LLVM puts the waits before and after it (AMDGPU user guide, "Memory Model gfx942")
 }
 static void s_barrier(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
@@ -123,13 +123,23 @@ static void wave_barrier(struct warp *w, const struct inst *i, uint64_t mask, ui
     clock_release(w);
 }
 
-// ---- across lanes
+// ---- across lanes. Values of more than 64 bits take several slots of io.
+static int words_of(const struct inst *i, int k)
+{
+    return i->a[k + 1].reg - i->a[k].reg;
+}
+static void spread(const struct inst *i, uint64_t mask, uint64_t **r, const uint64_t *from)
+{
+    for (int j = 0; j < words_of(i, 0); j++) {
+        uint64_t v = from ? from[i->a[0].reg + j] : ~0ull;
+        for (uint64_t m = mask; m; m &= m - 1)
+            r[__builtin_ctzll(m)][i->a[i->nargs].reg + j] = v;
+    }
+}
 static void read_first(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
-    uint64_t v = in(i, 0, r[__builtin_ctzll(mask)]);
     (void)w;
-    for (uint64_t m = mask; m; m &= m - 1)
-        out(i, r[__builtin_ctzll(m)], v);
+    spread(i, mask, r, r[__builtin_ctzll(mask)]);
 }
 static void read_lane(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
@@ -141,9 +151,7 @@ static void read_lane(struct warp *w, const struct inst *i, uint64_t mask, uint6
     if (!r[from])
         finding(&w->lanes[__builtin_ctzll(mask)], i->site, F_DIVERGENT, 0, "%s reads lane %d, which is not active",
                 i->text, from);
-    uint64_t v = r[from] ? in(i, 0, r[from]) : 0xffffffffu;
-    for (uint64_t m = mask; m; m &= m - 1)
-        out(i, r[__builtin_ctzll(m)], v);
+    spread(i, mask, r, r[from]);
 }
 static void ballot(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
@@ -207,21 +215,23 @@ static int dpp_from(int ctrl, int k)
     default: return -2;
     }
 }
-// update.dpp: old, source, control, row mask, bank mask, bound_ctrl.
+// update.dpp: old, source, control, row mask, bank mask, bound_ctrl; of wide values each word by itself.
 static void dpp(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r)
 {
     const uint64_t *first = r[__builtin_ctzll(mask)];
     int ctrl = (int)in32(i, 2, first);
-    uint32_t rows = in32(i, 3, first), banks = in32(i, 4, first), v[64];
+    uint32_t rows = in32(i, 3, first), banks = in32(i, 4, first);
     bool bound = in(i, 5, first) & 1;
-    gather(i, 1, mask, r, v);
     if (dpp_from(ctrl, 0) == -2)
         finding(&w->lanes[0], i->site, F_OPERAND, 0, "%s: 0x%x is no DPP control", i->text, ctrl);
     for (uint64_t m = mask; m; m &= m - 1) {
         int k = __builtin_ctzll(m), from = dpp_from(ctrl, k);
         bool enabled = rows >> (k >> 4) & 1 && banks >> (k >> 2 & 3) & 1;
         bool valid = from >= 0 && mask >> from & 1;
-        out(i, r[k], !enabled || (!valid && !bound) ? in32(i, 0, r[k]) : valid ? v[from] : 0);
+        for (int j = 0; j < words_of(i, 0); j++)
+            r[k][i->a[6].reg + j] = !enabled || (!valid && !bound) ? r[k][i->a[0].reg + j]
+                                    : valid                        ? r[from][i->a[1].reg + j]
+                                                                   : 0;
     }
 }
 // V_PERMLANE32_SWAP_B32, V_PERMLANE16_SWAP_B32 (CDNA4 ISA): odd halves (rows) of the first operand and even ones of the

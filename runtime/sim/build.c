@@ -142,23 +142,46 @@ static struct module_fn *fn_named(struct moesim_module *m, LLVMValueRef f)
     return NULL;
 }
 
-// Shared variables get their offsets: each kernel's own from 0, and the dynamic part (no size of its own) behind them.
+// Does function f use v, through constant expressions too?
+static bool uses(LLVMValueRef v, LLVMValueRef f)
+{
+    for (LLVMUseRef u = LLVMGetFirstUse(v); u; u = LLVMGetNextUse(u)) {
+        LLVMValueRef by = LLVMGetUser(u);
+        if (LLVMIsAInstruction(by) ? LLVMGetBasicBlockParent(LLVMGetInstructionParent(by)) == f : uses(by, f))
+            return true;
+    }
+    return false;
+}
+
+// Shared variables get their offsets: each kernel's own from 0. Those of no size of their own are names of the dynamic part, which
+// lies behind them ("CUDA C++ Programming Guide", "__shared__"): where, differs among kernels, see only().
 static bool place_shared(struct build *b, LLVMValueRef g)
 {
     bool many = false;
     LLVMTypeRef t = LLVMGlobalGetValueType(g);
     uint64_t bytes = LLVMABISizeOfType(b->layout, t), at = 0, align = LLVMGetAlignment(g);
+    char name[32];
     size_t n;
     LLVMValueRef f = user_of(g, NULL, &many);
     struct module_fn *fn = fn_named(b->m, f);
-    if (bytes && many)
-        return build_refuse(b, "shared variable '%s' is used by several kernels", LLVMGetValueName2(g, &n));
     align = align ? align : 16;
-    if (bytes && fn) {
+    if (!bytes) {
+        for (int i = 0; i < b->m->nfns; i++)
+            if (uses(g, LLVMGetNamedFunction(b->mod, b->m->fns[i].name)) && b->m->fns[i].dynamic_align < align)
+                b->m->fns[i].dynamic_align = align;
+        snprintf(name, sizeof name, "moesim_dynamic_%d", b->m->ndynamics++);
+        LLVMSetValueName2(g, name, strlen(name));
+        return true;
+    }
+    if (many || bytes > INT32_MAX)
+        return build_refuse(b, "shared variable '%s' %s", LLVMGetValueName2(g, &n),
+                            many ? "is used by several kernels" : "is too large");
+    if (fn) {
         at = ((uint64_t)fn->shared_static + align - 1) / align * align;
         fn->shared_static = (int64_t)(at + bytes);
     }
     LLVMReplaceAllUsesWith(g, LLVMConstIntToPtr(LLVMConstInt(b->i64, at, 0), LLVMTypeOf(g)));
+    LLVMDeleteGlobal(g);
     return true;
 }
 
@@ -172,27 +195,32 @@ static bool place_variables(struct build *b)
         return build_refuse(b, "out of memory");
     for (LLVMValueRef g = LLVMGetFirstGlobal(b->mod), next; g; g = next) {
         char name[32];
+        size_t len;
         next = LLVMGetNextGlobal(g);
+        if (!strncmp(LLVMGetValueName2(g, &len), "moesim_", 7))
+            return build_refuse(b, "a variable named '%.60s'", LLVMGetValueName2(g, &len));
         unsigned space = LLVMGetPointerAddressSpace(LLVMTypeOf(g));
         if (space == 3) {
             if (!place_shared(b, g))
                 return false;
-            LLVMDeleteGlobal(g);
         } else if ((space == 1 || space == 4) && LLVMIsGlobalConstant(g) && LLVMGetInitializer(g)) {
             snprintf(name, sizeof name, "moesim_constant_%d", constants++);
             LLVMSetValueName2(g, name, strlen(name));
             LLVMSetLinkage(g, LLVMExternalLinkage);
             b->m->constant_bytes[constants - 1] = (size_t)LLVMABISizeOfType(b->layout, LLVMGlobalGetValueType(g));
         } else {
-            size_t n;
             return build_refuse(b, "variable '%s' in address space %u is not known to the simulator",
-                                LLVMGetValueName2(g, &n), space);
+                                LLVMGetValueName2(g, &len), space);
         }
     }
     b->m->nconstants = constants;
     for (int i = 0; i < b->m->nfns; i++) {
-        b->m->fns[i].constants = module_keep(b->m, sizeof *b->m->fns[i].constants * (size_t)(constants + 1));
-        if (!b->m->fns[i].constants)
+        struct module_fn *fn = &b->m->fns[i];
+        fn->byval = module_keep(b->m, sizeof *fn->byval * (size_t)(fn->nparams + 1));
+        int64_t align = fn->dynamic_align > 16 ? (int64_t)fn->dynamic_align : 16;
+        fn->dynamic_at = (fn->shared_static + align - 1) / align * align;
+        fn->constants = module_keep(b->m, sizeof *fn->constants * (size_t)(constants + 1));
+        if (!fn->constants || !fn->byval)
             return build_refuse(b, "out of memory");
     }
     return true;
@@ -245,7 +273,9 @@ static void add_entry(struct build *b, LLVMValueRef f)
         LLVMValueRef at = LLVMConstInt(b->i64, i, 0);
         LLVMValueRef p = LLVMBuildLoad2(b->b, b->ptr, LLVMBuildGEP2(b->b, b->ptr, LLVMGetParam(e, 0), &at, 1, ""), "");
         LLVMTypeRef t = LLVMTypeOf(LLVMGetParam(f, i));
-        if (LLVMGetEnumAttributeAtIndex(f, i + 1, byval)) // the kernel gets where the bytes are
+        LLVMAttributeRef by = LLVMGetEnumAttributeAtIndex(f, i + 1, byval);
+        b->fn->byval[i] = by ? LLVMABISizeOfType(b->layout, LLVMGetTypeAttributeValue(by)) : 0;
+        if (by) // the kernel gets where the bytes are
             v[i] = LLVMBuildIntToPtr(b->b, LLVMBuildPtrToInt(b->b, p, b->i64, ""), t, "");
         else
             v[i] = LLVMBuildLoad2(b->b, t, p, "");
@@ -403,12 +433,19 @@ static bool look_up(struct module_fn *fn, char *why)
     return true;
 }
 
-// The converted module with this kernel alone.
+// The converted module with this kernel alone, and its dynamic shared memory placed.
 static LLVMModuleRef only(const struct module_fn *fn)
 {
     char enter[300];
     size_t n;
     LLVMModuleRef m = LLVMCloneModule(fn->module->host);
+    for (int i = 0; i < fn->module->ndynamics; i++) {
+        snprintf(enter, sizeof enter, "moesim_dynamic_%d", i);
+        LLVMValueRef g = LLVMGetNamedGlobal(m, enter);
+        LLVMValueRef at = LLVMConstInt(LLVMInt64TypeInContext(LLVMGetModuleContext(m)), (uint64_t)fn->dynamic_at, 0);
+        LLVMReplaceAllUsesWith(g, LLVMConstIntToPtr(at, LLVMTypeOf(g)));
+        LLVMDeleteGlobal(g);
+    }
     snprintf(enter, sizeof enter, "moesim_enter_%s", fn->name);
     for (int pass = 0; pass < 2; pass++) // first the entries, which call the kernels
         for (LLVMValueRef f = LLVMGetFirstFunction(m), next; f; f = next) {

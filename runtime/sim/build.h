@@ -9,7 +9,14 @@
 struct spot { // an instruction that is to be replaced
     LLVMValueRef at;
     struct site *site;
-    enum { SPOT_GLOBAL, SPOT_SHARED, SPOT_CALL, SPOT_DROP } kind;
+    enum {
+        SPOT_GLOBAL,
+        SPOT_SHARED,
+        SPOT_CALL,
+        SPOT_DROP,
+        SPOT_DIVIDE,
+        SPOT_END
+    } kind; // END: stays, with a call before it
 };
 struct build {
     struct moesim_module *m;

@@ -97,6 +97,40 @@ static void rewrite_call(struct build *b, const struct spot *s, LLVMValueRef io)
     LLVMInstructionEraseFromParent(s->at);
 }
 
+// A GPU's division by zero, or of the smallest number by -1, has some result; a host's is a signal. Vectors by element.
+static void rewrite_division(struct build *b, const struct spot *s)
+{
+    LLVMOpcode op = LLVMGetInstructionOpcode(s->at);
+    LLVMValueRef n = LLVMGetOperand(s->at, 0), d = LLVMGetOperand(s->at, 1);
+    LLVMTypeRef t = LLVMTypeOf(d), types[2] = { b->ptr, b->i32 };
+    LLVMValueRef none = LLVMConstNull(t), ones = LLVMConstAllOnes(t);
+    LLVMPositionBuilderBefore(b->b, s->at);
+    LLVMValueRef zero = LLVMBuildICmp(b->b, LLVMIntEQ, d, none, ""), bad = zero, minus = NULL, any = zero;
+    if (op == LLVMSDiv || op == LLVMSRem) {
+        minus = LLVMBuildICmp(b->b, LLVMIntEQ, d, ones, "");
+        bad = LLVMBuildOr(b->b, zero, minus, "");
+    }
+    LLVMValueRef v = LLVMBuildBinOp(b->b, op, n, LLVMBuildSelect(b->b, bad, LLVMConstSub(none, ones), d, ""), "");
+    if (op == LLVMSDiv)
+        v = LLVMBuildSelect(b->b, minus, LLVMBuildSub(b->b, none, n, ""), v, "");
+    if (LLVMGetTypeKind(t) == LLVMVectorTypeKind) {
+        LLVMTypeRef mask = LLVMIntTypeInContext(b->lc, LLVMGetVectorSize(t));
+        any = LLVMBuildICmp(b->b, LLVMIntNE, LLVMBuildBitCast(b->b, zero, mask, ""), LLVMConstNull(mask), "");
+    }
+    LLVMValueRef args[2] = { address_of(b, s->site), LLVMBuildZExt(b->b, any, b->i32, "") };
+    call(b, (void (*)(void))(uintptr_t)moesim_divisor, b->none, types, args, 2);
+    LLVMReplaceAllUsesWith(s->at, v);
+    LLVMInstructionEraseFromParent(s->at);
+}
+
+static void rewrite_end(struct build *b, const struct spot *s)
+{
+    LLVMTypeRef types[2] = { b->ptr, b->ptr };
+    LLVMValueRef args[2] = { address_of(b, s->site), LLVMConstNull(b->ptr) };
+    LLVMPositionBuilderBefore(b->b, s->at);
+    call(b, (void (*)(void))(uintptr_t)moesim_op, b->none, types, args, 2);
+}
+
 // Each block says how many instructions it is: for the figures and against endless loops.
 static void count_blocks(struct build *b)
 {
@@ -125,6 +159,8 @@ bool build_rewrite(struct build *b, LLVMValueRef f)
         case SPOT_GLOBAL:
         case SPOT_SHARED: rewrite_access(b, &b->spots[i]); break;
         case SPOT_CALL: rewrite_call(b, &b->spots[i], io); break;
+        case SPOT_DIVIDE: rewrite_division(b, &b->spots[i]); break;
+        case SPOT_END: rewrite_end(b, &b->spots[i]); break;
         case SPOT_DROP: LLVMInstructionEraseFromParent(b->spots[i].at); break;
         }
     return true;

@@ -123,6 +123,32 @@ static bool no_memory(struct build *b)
     return build_refuse(b, "out of memory");
 }
 
+// Of an atomic or volatile access, or of a fence. Volatile ones are relaxed, of system scope (PTX ISA, "ld.volatile").
+static int ordering(const struct build *b, LLVMValueRef i)
+{
+    static const char *const block[] = {
+        "block", "workgroup", "wavefront", "singlethread", "workgroup-one-as", "wavefront-one-as", "singlethread-one-as"
+    };
+    LLVMOpcode op = LLVMGetInstructionOpcode(i);
+    bool access = op == LLVMLoad || op == LLVMStore || op == LLVMAtomicRMW || op == LLVMAtomicCmpXchg;
+    if (op != LLVMFence && !(access && LLVMIsAtomic(i)))
+        return access && LLVMGetVolatile(i) ? ACCESS_ATOMIC : 0;
+    int how = ACCESS_ATOMIC;
+    switch (op == LLVMAtomicCmpXchg ? LLVMGetCmpXchgSuccessOrdering(i) : LLVMGetOrdering(i)) {
+    case LLVMAtomicOrderingAcquire: how |= ACCESS_ACQUIRE; break;
+    case LLVMAtomicOrderingRelease: how |= ACCESS_RELEASE; break;
+    case LLVMAtomicOrderingAcquireRelease:
+    case LLVMAtomicOrderingSequentiallyConsistent: how |= ACCESS_ACQUIRE | ACCESS_RELEASE; break;
+    case LLVMAtomicOrderingNotAtomic:
+    case LLVMAtomicOrderingUnordered:
+    case LLVMAtomicOrderingMonotonic: break;
+    }
+    for (size_t k = 0; k < sizeof block / sizeof block[0]; k++)
+        if (LLVMGetAtomicSyncScopeID(i) == LLVMGetSyncScopeID(b->lc, block[k], strlen(block[k])))
+            how |= ACCESS_CTA;
+    return how;
+}
+
 static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, LLVMTypeRef type, int access,
                         const char *what)
 {
@@ -136,11 +162,17 @@ static bool memory_site(struct build *b, LLVMValueRef i, LLVMValueRef pointer, L
     struct site *s = new_site(b, i, space == 3 ? SPOT_SHARED : SPOT_GLOBAL, what);
     if (!s)
         return no_memory(b);
-    s->access = access;
+    s->access = access | ordering(b, i);
     s->bytes = (int)LLVMStoreSizeOfType(b->layout, type);
     s->align = (int)LLVMGetAlignment(i);
     if (s->align <= 0)
         s->align = 1;
+    if (!(s->access & ACCESS_ATOMIC))
+        return true;
+    s->insts = module_keep(b->m, sizeof *s->insts); // where a lane stands that looks at it
+    if (!s->insts)
+        return no_memory(b);
+    *s->insts = (struct inst){ .site = s, .text = what, .guard = -1 };
     return true;
 }
 
@@ -236,6 +268,8 @@ static bool intrinsic_site(struct build *b, LLVMValueRef call, LLVMValueRef call
     LLVMTypeRef args[32];
     if (strncmp(name, "llvm.", 5))
         return build_refuse(b, "a call of '%s', which is not an intrinsic", name);
+    if (!LLVMGetIntrinsicID(callee)) // then LLVM has not looked at its operands either
+        return build_refuse(b, "intrinsic '%s' is not known to LLVM", name);
     if (is_hint(name)) {
         struct site *s = new_site(b, call, SPOT_DROP, "hint");
         return s || no_memory(b);
@@ -243,6 +277,7 @@ static bool intrinsic_site(struct build *b, LLVMValueRef call, LLVMValueRef call
     const struct op *op = op_find(b->nv ? nv_ops : amd_ops, name);
     if (!op && b->nv)
         op = op_find(nv_async_ops, name);
+    op = op ? op : op_find(common_ops, name);
     if (!op && is_plain(name))
         return true;
     if (!op)
@@ -312,7 +347,24 @@ static bool fence_site(struct build *b, LLVMValueRef i)
 {
     const struct op *op = op_find(b->nv ? nv_ops : amd_ops, "fence");
     struct site *s = new_site(b, i, SPOT_CALL, "fence");
-    return s ? single(b, s, op, "fence", b->none, NULL, 0) : no_memory(b);
+    if (!s || !single(b, s, op, "fence", b->none, NULL, 0))
+        return s ? false : no_memory(b);
+    s->insts->num = ordering(b, i);
+    return true;
+}
+
+static bool end_site(struct build *b, LLVMValueRef i)
+{
+    struct site *s = new_site(b, i, SPOT_END, "unreachable");
+    return s ? single(b, s, op_find(common_ops, "unreachable"), "unreachable", b->none, NULL, 0) : no_memory(b);
+}
+
+static bool division_site(struct build *b, LLVMValueRef i)
+{
+    LLVMValueRef d = LLVMGetOperand(i, 1);
+    if (LLVMIsAConstantInt(d) && !LLVMIsNull(d) && d != LLVMConstAllOnes(LLVMTypeOf(d)))
+        return true;
+    return new_site(b, i, SPOT_DIVIDE, "division") || no_memory(b);
 }
 
 // A lane's stack holds what code generation puts there too.
@@ -343,24 +395,26 @@ static bool casts_shared(LLVMValueRef v, int depth)
 
 static bool visit_instruction(struct build *b, LLVMValueRef i)
 {
-    int atomic = LLVMIsAtomic(i) ? ACCESS_ATOMIC : 0;
     for (int k = 0; k < LLVMGetNumOperands(i); k++)
         if (casts_shared(LLVMGetOperand(i, (unsigned)k), 0))
             return build_refuse(b, "a generic pointer to shared memory");
     switch (LLVMGetInstructionOpcode(i)) {
-    case LLVMLoad: return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | atomic, "load");
+    case LLVMLoad: return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ, "load");
     case LLVMStore:
-        return memory_site(b, i, LLVMGetOperand(i, 1), LLVMTypeOf(LLVMGetOperand(i, 0)), ACCESS_WRITE | atomic,
-                           "store");
+        return memory_site(b, i, LLVMGetOperand(i, 1), LLVMTypeOf(LLVMGetOperand(i, 0)), ACCESS_WRITE, "store");
     case LLVMAtomicRMW:
-        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC,
-                           "atomic");
+        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(i), ACCESS_READ | ACCESS_WRITE, "atomic");
     case LLVMAtomicCmpXchg:
-        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(LLVMGetOperand(i, 1)),
-                           ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC, "atomic");
+        return memory_site(b, i, LLVMGetOperand(i, 0), LLVMTypeOf(LLVMGetOperand(i, 1)), ACCESS_READ | ACCESS_WRITE,
+                           "atomic");
     case LLVMCall: return call_site(b, i);
     case LLVMFence: return fence_site(b, i);
     case LLVMAlloca: return alloca_fits(b, i);
+    case LLVMUnreachable: return end_site(b, i);
+    case LLVMUDiv:
+    case LLVMSDiv:
+    case LLVMURem:
+    case LLVMSRem: return division_site(b, i);
     case LLVMInvoke:
     case LLVMCallBr:
     case LLVMVAArg:

@@ -1,14 +1,10 @@
-// Running a launch: workers take blocks; a block's warps advance one step at a time, in an order that the seed decides; in a
+// Running a block (workers.c has the blocks): its warps advance one step at a time, in an order that the seed decides; in a
 // step every lane of the warp that can run does, until it ends or stands at an operation of the whole warp; then one such operation
 // is carried out for the lanes that stand at it. Where lanes stand at different ones, the earliest in the code goes first: that
 // is where they come together again.
 #include "sim.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <time.h>
-#include <unistd.h>
 
 _Thread_local struct worker *sim_me;
 
@@ -31,8 +27,21 @@ _Noreturn void lane_main(struct lane *l)
 {
     const struct launch *la = l->warp->block->launch;
     la->kernel->fn->code(la->args);
+    lane_end(l);
+}
+
+void lane_after(struct lane *l)
+{
+    l->after = false;
     if (l->again.bytes)
         shadow_again(l);
+    if (l->acquire.access)
+        order_acquire(l);
+}
+
+_Noreturn void lane_end(struct lane *l)
+{
+    catch_up(l);
     copy_end(l);
     l->state = LANE_DONE;
     l->warp->done++;
@@ -54,8 +63,7 @@ void moesim_count(uint32_t n)
     struct lane *l = sim_me->lane;
     struct block *b = l->warp->block;
     l->executed += n;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     if (b->budget > n) {
         b->budget -= n;
     } else {
@@ -75,8 +83,32 @@ void lane_yield(struct lane *l)
 
 void lane_poll(struct lane *l)
 {
+    l->flag = false;
     l->state = LANE_WAITS;
     fiber_leave(l);
+}
+
+// An atomic read. One that finds at the same place what it found there before may be a loop that waits for somebody: others go on
+// first. Loops that look at many things give way now and then.
+void lane_look(struct lane *l, const struct site *s, const uint8_t *p, int bytes)
+{
+    enum { OFTEN = 256 };
+    struct poll *k = &l->polls[(s->id ^ (uintptr_t)p >> 2) % POLLS];
+    uint64_t v = 0;
+    size_t n = bytes < 8 ? (size_t)bytes : 8;
+    memcpy(&v, p, n);
+    bool again = k->site == s && k->p == p && k->value == v, often = ++l->looks % OFTEN == 0;
+    if (again || often) {
+        l->at = s->insts;
+        l->flag = true;
+        l->state = LANE_WAITS;
+        l->warp->block->progress |= !again;
+        fiber_leave(l);
+        if (stopped(l->warp->block->launch))
+            abandon(l);
+        memcpy(&v, p, n);
+    }
+    *k = (struct poll){ s, p, v };
 }
 
 void moesim_op(struct site *s, uint64_t *io)
@@ -84,8 +116,7 @@ void moesim_op(struct site *s, uint64_t *io)
     struct lane *l = sim_me->lane;
     const struct inst *i = s->insts;
     l->io = io;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     if (s->ninsts != 1 || !i->op || i->guard >= 0 || s->nconsts) {
         ptx_run(l, s, io);
     } else if (i->op->lane) {
@@ -182,13 +213,41 @@ void warp_wake(struct warp *w)
     w->block->progress = true;
 }
 
+// Have all lanes come that the operation names, and no others?
+static bool complete(const struct warp *w, const struct inst *i, uint64_t mask)
+{
+    const struct arg *names = &i->a[i->a[0].kind == ARG_LIST]; // elect.sync d|p, mask
+    return i->op->lanes == NAMED_LANES &&
+           (arg_value(names, w->lanes[__builtin_ctzll(mask)].io) & all_lanes(w->nlanes)) == mask;
+}
+
+// The operation that is next, NULL: none yet. Who looks for something will come to where the others are, and who stands further on may
+// yet come back; those whose operation names just them need not wait for either.
+static const struct inst *next_op(const struct warp *w, uint64_t *mask)
+{
+    uint64_t standing = lanes_in(w, LANE_AT_OP), looking = lanes_in(w, LANE_WAITS), m;
+    if (!standing)
+        return NULL;
+    const struct inst *first = earliest(w, standing, mask);
+    if (!looking && (*mask == standing || first->op->lanes != NAMED_LANES))
+        return first;
+    for (uint64_t rest = standing; rest; rest &= ~m) {
+        const struct inst *i = earliest(w, rest, &m);
+        if (complete(w, i, m)) {
+            *mask = m;
+            return i;
+        }
+    }
+    return looking ? NULL : first;
+}
+
 // One warp operation for the lanes that stand at it.
 static void run_op(struct warp *w)
 {
-    uint64_t *r[LANES_MAX] = { NULL }, mask, standing = lanes_in(w, LANE_AT_OP), polling = lanes_in(w, LANE_WAITS);
-    if (!standing || polling) // who polls will come to where the others are
+    uint64_t *r[LANES_MAX] = { NULL }, mask;
+    const struct inst *i = next_op(w, &mask);
+    if (!i)
         return;
-    const struct inst *i = earliest(w, standing, &mask);
     uint64_t all = all_lanes(w->nlanes);
     uint64_t needed = i->op->lanes >= ALL_LANES    ? all
                       : i->op->lanes == LIVE_LANES ? all & ~lanes_in(w, LANE_DONE)
@@ -343,7 +402,7 @@ static void place_of(const struct warp *w, char out[160])
         snprintf(out, 160, "at %s, %s", i ? i->text : "?", i ? site_place(i->site, place) : "?");
 }
 
-static void deadlock(struct block *b)
+void block_deadlock(struct block *b)
 {
     char text[700], here[160], last[160] = "";
     struct warp *first = NULL;
@@ -369,8 +428,12 @@ static void deadlock(struct block *b)
     for (int i = 0; first && i < first->nlanes && !s; i++)
         s = first->lanes[i].at ? first->lanes[i].at->site : NULL;
     bool exited = false;
+    uint32_t next = __atomic_load_n(&b->launch->next, __ATOMIC_RELAXED);
     for (int i = 0; i < b->nwarps; i++)
         exited |= b->warps[i].done == b->warps[i].nlanes;
+    if (next < b->launch->blocks && __atomic_load_n(&b->launch->dead, __ATOMIC_RELAXED))
+        put(text, (int)strlen(text), sizeof text, "; %u blocks have not begun: no more than %d are resident",
+            b->launch->blocks - next, b->launch->resident_max);
     finding(first ? &first->lanes[0] : &b->lanes[0], s, F_DEADLOCK, 0, "no warp can go on%s: %s",
             exited ? ", and those that ended can no longer arrive" : "", text);
     __atomic_store_n(&b->launch->stop, true, __ATOMIC_RELAXED);
@@ -385,227 +448,44 @@ static struct warp *overlooked(struct block *b, uint64_t looked)
     return NULL;
 }
 
-static void run_warps(struct block *b)
+// Does a lane look at memory that somebody else may write?
+static bool looks(const struct block *b)
 {
-    int idle = 0;
+    for (int i = 0; i < b->nthreads; i++)
+        if (b->lanes[i].state == LANE_WAITS && b->lanes[i].flag)
+            return true;
+    return false;
+}
+
+bool block_run(struct block *b)
+{
+    int idle = b->put_aside ? 4 * b->nwarps + 1 : 0; // then each warp looks once more
+    bool moved = false;
     uint64_t looked = 0;
+    b->put_aside = false;
     while (b->ended < b->nwarps && !stopped(b->launch)) {
         struct warp *w = idle > 4 * b->nwarps ? overlooked(b, looked) : pick(b);
         b->progress = false;
         if (w)
             step(w);
+        moved |= b->progress;
         idle = b->progress ? 0 : idle + 1;
         looked = b->progress ? 0 : w ? looked | 1ull << w->index : looked;
         if (b->launch->seed && b->bulks && sim_random(b) % 8 == 0 && async_progress(b)) {
             idle = 0;
             looked = 0;
         } else if (!w && !stopped(b->launch) && b->ended < b->nwarps) {
-            if (!async_progress(b))
-                deadlock(b);
+            bool landed = async_progress(b);
+            moved |= landed;
+            if (!landed && looks(b)) {
+                b->put_aside = true;
+                return moved;
+            }
+            if (!landed)
+                block_deadlock(b);
             idle = 0;
             looked = 0;
         }
     }
-}
-
-static bool stacks_ready(struct worker *me, int n)
-{
-    if (me->nstacks >= n)
-        return true;
-    char *p = mmap(NULL, (size_t)n * STACK_STRIDE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                   -1, 0);
-    if (p == MAP_FAILED)
-        return false;
-    for (int i = 0; i < n; i++)
-        mprotect(p + (size_t)i * STACK_STRIDE, STACK_STRIDE - LANE_STACK, PROT_NONE);
-    if (me->stacks)
-        munmap(me->stacks, (size_t)me->nstacks * STACK_STRIDE);
-    me->stacks = p;
-    me->nstacks = n;
     return true;
-}
-
-static bool shared_ready(struct worker *me, const struct launch *l, int nwarps)
-{
-    uint32_t want = (l->shared_bytes + 4095) & ~4095u;
-    if (me->shared_cap >= want && me->shadow_warps >= nwarps && me->shared)
-        return true;
-    want = want > me->shared_cap ? want : me->shared_cap;
-    want = want ? want : 4096;
-    nwarps = nwarps > me->shadow_warps ? nwarps : me->shadow_warps;
-    free(me->shared);
-    free(me->shadow);
-    me->shared = aligned_alloc(4096, want);
-    me->shadow = calloc((size_t)want * (size_t)(nwarps + 2), sizeof *me->shadow);
-    me->shared_cap = want;
-    me->shadow_warps = nwarps;
-    return me->shared && me->shadow;
-}
-
-static void clocks_start(struct worker *me, struct block *b)
-{
-    if (me->clock > 1u << 26) { // entries have 28 bits
-        memset(me->shadow, 0, (size_t)me->shared_cap * (size_t)(me->shadow_warps + 2) * sizeof *me->shadow);
-        me->clock = 0;
-    }
-    b->clock0 = b->agent_clock = me->clock + 1;
-}
-
-static void block_start(struct worker *me, uint32_t id)
-{
-    struct launch *l = me->launch;
-    struct block *b = &me->block;
-    struct lane *lanes = b->lanes;
-    int per = l->machine->lanes;
-    memset(b, 0, sizeof *b);
-    b->worker = me;
-    b->launch = l;
-    b->id = id;
-    b->serial = l->serial0 + id;
-    b->lanes = lanes;
-    b->nthreads = l->kernel->sig->threads;
-    b->nwarps = (b->nthreads + per - 1) / per;
-    b->shared = me->shared;
-    b->shared_bytes = l->shared_bytes;
-    b->budget = l->device->budget;
-    b->rng = l->seed * 0x9e3779b97f4a7c15u ^ ((uint64_t)l->number << 32 | id);
-    b->policy = (int)(sim_random(b) & 1);
-    clocks_start(me, b);
-    memset(me->shared, 0xff, b->shared_bytes);
-    for (int i = 0; i < b->nwarps; i++) {
-        struct warp *w = &b->warps[i];
-        *w = (struct warp){
-            .block = b, .index = i, .lanes = lanes + i * per, .clock = b->clock0, .fenced = b->clock0 - 1
-        };
-        w->nlanes = b->nthreads - i * per < per ? b->nthreads - i * per : per;
-        for (int k = 0; k < CLOCKS; k++)
-            w->seen[k] = b->clock0 - 1;
-        w->priority = l->seed ? sim_random(b) : 0;
-    }
-    for (int i = 0; i < b->nthreads; i++) {
-        struct lane *t = &lanes[i];
-        *t = (struct lane){
-            .warp = &b->warps[i / per], .index = i % per, .thread = i, .copies = t->copies, .copies_cap = t->copies_cap
-        };
-        fiber_start(t, me->stacks + (size_t)i * STACK_STRIDE + (STACK_STRIDE - LANE_STACK),
-                    LANE_STACK - (size_t)(i % 61) * 64);
-    }
-}
-
-static void block_end(struct worker *me)
-{
-    struct block *b = &me->block;
-    for (int i = 0; i < b->nthreads; i++)
-        me->executed += b->lanes[i].executed;
-    for (int i = 0; i < b->nwarps; i++)
-        me->clock = b->warps[i].clock > me->clock ? b->warps[i].clock : me->clock;
-    me->clock = b->agent_clock > me->clock ? b->agent_clock : me->clock;
-    async_block_end(b);
-    if (!b->launch->machine->nv)
-        amd_block_end(b);
-}
-
-// ---- workers -----------------------------------------------------------------------------------------------------
-
-static bool worker_ready(struct worker *me)
-{
-    const struct launch *l = me->launch;
-    int per = l->machine->lanes;
-    if (!me->block.lanes)
-        me->block.lanes = calloc(THREADS_MAX, sizeof *me->block.lanes);
-    return me->block.lanes && stacks_ready(me, l->kernel->sig->threads) &&
-           shared_ready(me, l, (l->kernel->sig->threads + per - 1) / per);
-}
-
-// Where this thread's stack is, for the address sanitizer.
-static void own_stack(struct worker *me)
-{
-    pthread_attr_t a;
-    void *p = NULL;
-    if (pthread_getattr_np(pthread_self(), &a))
-        return;
-    pthread_attr_getstack(&a, &p, &me->home_size);
-    me->home_stack = p;
-    pthread_attr_destroy(&a);
-}
-
-static void *work(void *user)
-{
-    struct worker *me = user, *was = sim_me;
-    struct launch *l = me->launch;
-    uint32_t n, stride = 1;
-    if (l->seed) // blocks in another order: a step that has no divisor in common with their number
-        for (stride = (uint32_t)(l->seed * 7919 + l->number) % l->blocks | 1; l->blocks > 1; stride += 2) {
-            uint32_t a = l->blocks, b = stride % l->blocks;
-            while (b) {
-                uint32_t t = a % b;
-                a = b;
-                b = t;
-            }
-            if (a == 1)
-                break;
-        }
-    sim_me = me;
-    own_stack(me);
-    while (!stopped(l) && (n = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->blocks) {
-        block_start(me, (uint32_t)((uint64_t)n * stride % l->blocks));
-        run_warps(&me->block);
-        block_end(me);
-    }
-    sim_me = was;
-    return NULL;
-}
-
-static void run_workers(struct launch *l)
-{
-    struct moesim_device *d = l->device;
-    int n = d->threads < (int)l->blocks ? d->threads : (int)l->blocks, started = 1;
-    for (; started < n; started++)
-        if (pthread_create(&d->workers[started].thread, NULL, work, &d->workers[started]))
-            break;
-    work(&d->workers[0]);
-    for (int i = 1; i < started; i++)
-        pthread_join(d->workers[i].thread, NULL);
-    d->stats.launches++;
-    d->stats.blocks += l->blocks;
-    for (int i = 0; i < started; i++) {
-        d->stats.lane_instructions += d->workers[i].executed;
-        d->workers[i].executed = 0;
-    }
-}
-
-int launch_run(struct launch *l, char *why)
-{
-    struct moesim_device *d = l->device;
-    struct timespec t0, t1;
-    int had = d->nfindings;
-    for (int i = 0; i < d->threads; i++) {
-        d->workers[i].launch = l;
-        if (!worker_ready(&d->workers[i])) {
-            snprintf(why, MOESIM_WHY, "out of memory for %d lanes", l->kernel->sig->threads);
-            return -1;
-        }
-    }
-    clock_gettime(CLOCK_MONOTONIC, &t0);
-    run_workers(l);
-    clock_gettime(CLOCK_MONOTONIC, &t1);
-    d->stats.seconds += (double)(t1.tv_sec - t0.tv_sec) + (double)(t1.tv_nsec - t0.tv_nsec) * 1e-9;
-    findings_sort(d, had);
-    return d->nfindings > had;
-}
-
-void workers_free(struct moesim_device *d)
-{
-    for (int i = 0; d->workers && i < d->threads; i++) {
-        struct worker *w = &d->workers[i];
-        for (int k = 0; w->block.lanes && k < THREADS_MAX; k++)
-            free(w->block.lanes[k].copies);
-        free(w->block.lanes);
-        free(w->shared);
-        free(w->shadow);
-        if (w->stacks)
-            munmap(w->stacks, (size_t)w->nstacks * STACK_STRIDE);
-    }
-    free(d->workers);
-    d->workers = NULL;
 }

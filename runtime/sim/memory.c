@@ -197,13 +197,25 @@ static uint8_t *sink(struct lane *l)
     return (uint8_t *)l->warp->block->worker->sink;
 }
 
+// Of a parameter passed by value?
+static bool in_parameter(const struct launch *l, uint64_t address, int bytes)
+{
+    const struct module_fn *fn = l->kernel->fn;
+    for (int i = 0; i < fn->nparams; i++) {
+        uint64_t at = address - (uint64_t)(uintptr_t)l->args[i];
+        if (at < fn->byval[i] && (uint64_t)bytes <= fn->byval[i] - at)
+            return true;
+    }
+    return false;
+}
+
 // The place of a global access: checked, in the shadow too. A faulty one goes to a scratch place that reads as ones.
 uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, int align, int access)
 {
     struct launch *la = l->warp->block->launch;
     struct tensor *t = tensor_of(la, address, bytes);
     if (!t) {
-        if (!(access & ACCESS_WRITE) && module_constant(s->fn, address, bytes))
+        if (!(access & ACCESS_WRITE) && (module_constant(s->fn, address, bytes) || in_parameter(la, address, bytes)))
             return (uint8_t *)(uintptr_t)address;
         uint64_t in_stack =
             address - (uint64_t)(uintptr_t)l->stack; // a local variable, by a pointer of no address space
@@ -222,6 +234,8 @@ uint8_t *global_at(struct lane *l, struct site *s, uint64_t address, int bytes, 
         finding(l, s, F_INPUT, 0, "%s to byte %zu of the input '%s'", s->what, at, t->name);
         return sink(l);
     }
+    if ((access & (ACCESS_ATOMIC | ACCESS_READ)) == (ACCESS_ATOMIC | ACCESS_READ))
+        lane_look(l, s, (const uint8_t *)(uintptr_t)address, bytes);
     if (la->shadow)
         shadow_global(l, s, t, at, bytes, access);
     else if (access & ACCESS_WRITE)
@@ -242,6 +256,8 @@ uint8_t *shared_at(struct lane *l, struct site *s, uint32_t address, int bytes, 
                 align);
         return sink(l);
     }
+    if ((access & (ACCESS_ATOMIC | ACCESS_READ)) == (ACCESS_ATOMIC | ACCESS_READ))
+        lane_look(l, s, b->shared + address, bytes);
     if (b->launch->shadow)
         shadow_shared(l, s, address, bytes, access);
     return b->shared + address;
@@ -250,15 +266,13 @@ uint8_t *shared_at(struct lane *l, struct site *s, uint32_t address, int bytes, 
 void *moesim_access(struct site *s, uint64_t address)
 {
     struct lane *l = sim_me->lane;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     return global_at(l, s, address, s->bytes, s->align, s->access);
 }
 
 void *moesim_access_shared(struct site *s, uint32_t address)
 {
     struct lane *l = sim_me->lane;
-    if (l->again.bytes)
-        shadow_again(l);
+    catch_up(l);
     return shared_at(l, s, address, s->bytes, s->align, s->access);
 }

@@ -217,6 +217,19 @@ static void note_writer(struct launch *l)
         }
 }
 
+// Of a block: the kernel's variables and behind them the signature's dynamic part. AMD's images hold their LDS as variables, and the
+// signature tells the same bytes: they are dynamic only for a kernel that has a name for them.
+static int64_t shared_bytes(const struct moesim_kernel *k, const struct machine *m)
+{
+    const struct module_fn *fn = k->fn;
+    int64_t bytes = k->sig->shared;
+    if (bytes < 0 || bytes > m->shared_max)
+        return bytes;
+    if (m->nv || fn->dynamic_align)
+        return bytes ? fn->dynamic_at + bytes : fn->shared_static;
+    return fn->shared_static > bytes ? fn->shared_static : bytes;
+}
+
 static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *args, char why[MOESIM_WHY])
 {
     struct moesim_device *d = k->module->device;
@@ -226,10 +239,15 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
         snprintf(why, MOESIM_WHY, "out of memory");
         return -1;
     }
-    int64_t shared = k->fn->shared_static > k->sig->shared ? k->fn->shared_static : k->sig->shared;
+    int64_t shared = shared_bytes(k, m);
     *l = (struct launch){
         .device = d, .kernel = k, .machine = m, .blocks = blocks, .args = args, .shadow = d->shadow, .seed = d->seed
     };
+    if (pthread_mutex_init(&l->lock, NULL)) {
+        free(l);
+        snprintf(why, MOESIM_WHY, "out of memory");
+        return -1;
+    }
     l->number = d->launches++;
     l->shared_bytes = (uint32_t)shared;
     if (d->serial > UINT32_MAX - blocks)
@@ -237,7 +255,7 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
     l->serial0 = d->serial;
     d->serial += blocks;
     int status = -1;
-    if (shared > m->shared_max || k->sig->threads > m->threads_max || k->sig->threads < 1) {
+    if (shared < 0 || shared > m->shared_max || k->sig->threads > m->threads_max || k->sig->threads < 1) {
         finding_launch(l, F_SHARED, "the block takes %lld bytes of shared memory and %d threads; %s has %lld and %d",
                        (long long)shared, k->sig->threads, m->arch, (long long)m->shared_max, m->threads_max);
         status = 1;
@@ -245,6 +263,8 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
         note_writer(l);
         status = blocks ? launch_run(l, why) : 0;
     }
+    order_launch_end(l);
+    pthread_mutex_destroy(&l->lock);
     free(l);
     return status;
 }

@@ -189,7 +189,21 @@ static bool prepare_elect(struct inst *i, char *why)
     return false;
 }
 
-// Hints, and what has no meaning for one launch: nanosleep, prefetch, griddepcontrol, fences that order what is ordered here anyhow.
+// "fence", "membar": all but those of proxies order what .acq_rel does, or more.
+static bool prepare_fence(struct inst *i, char *why)
+{
+    (void)why;
+    int both = ACCESS_ACQUIRE | ACCESS_RELEASE, order = order_words(i->text) & (both | ACCESS_CTA);
+    i->num = strstr(i->text, ".proxy") ? 0 : order & both ? order : order | both;
+    return true;
+}
+static void fence(struct lane *l, const struct inst *i, uint64_t *r)
+{
+    (void)r;
+    order_fence(l->warp, (int)i->num);
+}
+
+// Hints, and what has no meaning for one launch: nanosleep, prefetch, griddepcontrol.
 static void nothing(struct lane *l, const struct inst *i, uint64_t *r)
 {
     (void)l;
@@ -241,10 +255,10 @@ const struct op nv_async_ops[] = {
     LANE("llvm.nvvm.fence.proxy.async*", nv_fence_proxy, NULL),
     LANE("fence.mbarrier_init.*", nv_fence_init, NULL),
     LANE("llvm.nvvm.fence.mbarrier_init.*", nv_fence_init, NULL),
-    LANE("fence.*", nothing, NULL),
-    LANE("llvm.nvvm.fence.*", nothing, NULL),
-    LANE("membar.*", nothing, NULL),
-    LANE("llvm.nvvm.membar.*", nothing, NULL),
+    LANE("fence.*", fence, prepare_fence),
+    LANE("llvm.nvvm.fence.*", fence, prepare_fence),
+    LANE("membar.*", fence, prepare_fence),
+    LANE("llvm.nvvm.membar.*", fence, prepare_fence),
     WARP("wgmma.mma_async.*", nv_wgmma, nv_prepare_wgmma, ALL_LANES, "xyvv?vvvv"),
     WARP("wgmma.fence.sync.aligned", nv_wgmma_fence, NULL, ALL_LANES, ""),
     WARP("wgmma.commit_group.sync.aligned", nv_wgmma_commit, NULL, ALL_LANES, ""),
@@ -254,8 +268,8 @@ const struct op nv_async_ops[] = {
     WARP("llvm.nvvm.wgmma.wait_group.sync.aligned", nv_wgmma_wait, NULL, ALL_LANES, NULL),
     WARP("setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES, "v"),
     WARP("llvm.nvvm.setmaxnreg.*", nv_setmaxnreg, NULL, ALL_LANES, NULL),
-    WARP("elect.sync", elect, prepare_elect, ANY_LANES, "xv"),
-    WARP("llvm.nvvm.elect.sync", elect, prepare_elect, ANY_LANES, NULL),
+    WARP("elect.sync", elect, prepare_elect, NAMED_LANES, "xv"),
+    WARP("llvm.nvvm.elect.sync", elect, prepare_elect, NAMED_LANES, NULL),
     LANE("add.*", integer, nv_prepare_integer),
     LANE("sub.*", integer, nv_prepare_integer),
     LANE("mul.lo.*", integer, nv_prepare_integer),

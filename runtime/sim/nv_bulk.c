@@ -542,7 +542,9 @@ void nv_bulk_wait(struct lane *l, const struct inst *i, uint64_t *r)
 {
     struct block *b = l->warp->block;
     bool read = strstr(i->text, "read") != NULL;
-    int done = l->bulk_groups - (i->nargs ? (int)arg_u32(&i->a[0], r) : 0);
+    int pending = i->nargs ? (int)arg_u32(&i->a[0], r) : 0, done = l->bulk_groups - (pending < 0 ? 0 : pending);
+    if (pending < 0)
+        finding(l, i->site, F_OPERAND, 0, "%s: %d groups", i->text, pending);
     for (struct bulk *c = b->bulks, *next; c; c = next) {
         next = c->next;
         if (c->kind != STORE || c->lane != l || c->group < 0 || c->group >= done)

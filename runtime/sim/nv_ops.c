@@ -246,6 +246,7 @@ static bool prepare_access(struct inst *i, char *why)
     int access = i->text[0] == 'l'   ? ACCESS_READ
                  : i->text[0] == 's' ? ACCESS_WRITE
                                      : ACCESS_READ | ACCESS_WRITE | ACCESS_ATOMIC;
+    access |= order_words(i->text);
     i->site->access |= access;
     i->num = access;
     i->site->what = i->text;
@@ -258,13 +259,31 @@ static uint8_t *place(struct lane *l, const struct inst *i, const struct access 
     return a->shared ? shared_at(l, i->site, (uint32_t)address, bytes, bytes, (int)i->num)
                      : global_at(l, i->site, address, bytes, bytes, (int)i->num);
 }
+// In one piece: another thread may look at it.
+static void put_word(uint8_t *p, int bytes, uint64_t v)
+{
+    switch (bytes) {
+    case 1: __atomic_store_n(p, (uint8_t)v, __ATOMIC_RELEASE); break;
+    case 2: __atomic_store_n((uint16_t *)(void *)p, (uint16_t)v, __ATOMIC_RELEASE); break;
+    case 4: __atomic_store_n((uint32_t *)(void *)p, (uint32_t)v, __ATOMIC_RELEASE); break;
+    default: __atomic_store_n((uint64_t *)(void *)p, v, __ATOMIC_RELEASE);
+    }
+}
+static uint64_t get_word(const uint8_t *p, int bytes)
+{
+    switch (bytes) {
+    case 1: return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+    case 2: return __atomic_load_n((const uint16_t *)(const void *)p, __ATOMIC_ACQUIRE);
+    case 4: return __atomic_load_n((const uint32_t *)(const void *)p, __ATOMIC_ACQUIRE);
+    default: return __atomic_load_n((const uint64_t *)(const void *)p, __ATOMIC_ACQUIRE);
+    }
+}
 static void ld(struct lane *l, const struct inst *i, uint64_t *r)
 {
     const struct access *a = i->data;
     const uint8_t *p = place(l, i, a, in(i, 1, r));
     for (int k = 0; k < a->n; k++) {
-        uint64_t v = 0;
-        memcpy(&v, p + k * a->bytes, (size_t)a->bytes);
+        uint64_t v = get_word(p + k * a->bytes, a->bytes);
         if (a->type == 's' && v >> (8 * a->bytes - 1)) // "ld": signed types are sign-extended
             v |= -(1ull << (8 * a->bytes - 1));
         r[i->a[0].kind == ARG_LIST ? i->a[0].list[k] : i->a[0].reg] = v;
@@ -276,7 +295,7 @@ static void st(struct lane *l, const struct inst *i, uint64_t *r)
     uint8_t *p = place(l, i, a, in(i, 0, r));
     for (int k = 0; k < a->n; k++) {
         uint64_t v = i->a[1].kind == ARG_LIST ? r[i->a[1].list[k]] : in(i, 1, r);
-        memcpy(p + k * a->bytes, &v, (size_t)a->bytes);
+        put_word(p + k * a->bytes, a->bytes, v);
     }
 }
 static uint64_t added(const struct access *a, uint64_t x, uint64_t y)
@@ -452,9 +471,8 @@ static void mma(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **
 
 static void fence(struct lane *l, const struct inst *i, uint64_t *r)
 {
-    (void)l;
-    (void)i;
     (void)r;
+    order_fence(l->warp, (int)i->num);
 }
 
 #define SREG(name, fn) \
@@ -497,13 +515,13 @@ const struct op nv_ops[] = {
     { "bar.arrive", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
     { "barrier.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
     { "barrier.cta.arrive.aligned", NULL, bar_arrive, NULL, ALL_LANES, "vv" },
-    { "llvm.nvvm.bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES, NULL },
-    { "bar.warp.sync", NULL, warp_sync, NULL, ANY_LANES, "v" },
-    { "llvm.nvvm.shfl.sync.bfly.*", NULL, shfl_bfly, NULL, ANY_LANES, NULL },
-    { "llvm.nvvm.shfl.sync.idx.*", NULL, shfl_idx, NULL, ANY_LANES, NULL },
-    { "llvm.nvvm.shfl.sync.up.*", NULL, shfl_up, NULL, ANY_LANES, NULL },
-    { "llvm.nvvm.shfl.sync.down.*", NULL, shfl_down, NULL, ANY_LANES, NULL },
-    { "llvm.nvvm.vote.ballot.sync", NULL, ballot, NULL, ANY_LANES, NULL },
+    { "llvm.nvvm.bar.warp.sync", NULL, warp_sync, NULL, NAMED_LANES, NULL },
+    { "bar.warp.sync", NULL, warp_sync, NULL, NAMED_LANES, "v" },
+    { "llvm.nvvm.shfl.sync.bfly.*", NULL, shfl_bfly, NULL, NAMED_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.idx.*", NULL, shfl_idx, NULL, NAMED_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.up.*", NULL, shfl_up, NULL, NAMED_LANES, NULL },
+    { "llvm.nvvm.shfl.sync.down.*", NULL, shfl_down, NULL, NAMED_LANES, NULL },
+    { "llvm.nvvm.vote.ballot.sync", NULL, ballot, NULL, NAMED_LANES, NULL },
     { "ld.*", ld, NULL, prepare_access, ANY_LANES, "xa?v" },
     { "st.*", st, NULL, prepare_access, ANY_LANES, "ay?v" },
     { "atom.*", atom, NULL, prepare_atomic, ANY_LANES, "dav?v" },

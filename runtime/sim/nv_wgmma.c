@@ -160,6 +160,11 @@ static bool same_operands(struct warp *w, const struct inst *i, const struct war
     p->how = how_of(f, g->io[0]);
     p->a_desc = f->how.a_shared ? arg_value(f->a, g->io[0]) : 0;
     p->b_desc = arg_value(f->b, g->io[0]);
+    if ((p->how.scale_a != 1 && p->how.scale_a != -1) || (p->how.scale_b != 1 && p->how.scale_b != -1)) {
+        finding(&w->lanes[0], i->site, F_OPERAND, 1, "%s: scale-a %d and scale-b %d, which are 1 or -1", i->text,
+                p->how.scale_a, p->how.scale_b);
+        return false;
+    }
     for (int t = 1; t < THREADS; t++) {
         struct wgmma how = how_of(f, g->io[t]);
         if (how.scale_d == p->how.scale_d && arg_value(f->b, g->io[t]) == p->b_desc &&
@@ -471,7 +476,10 @@ void nv_wgmma_wait(struct warp *w, const struct inst *i, uint64_t mask, uint64_t
     (void)mask;
     if (!g)
         return;
-    int done = g->groups[me] - (i->nargs ? (int)arg_u32(&i->a[0], r[0]) : 0);
+    int pending = i->nargs ? (int)arg_u32(&i->a[0], r[0]) : 0;
+    if (pending < 0)
+        finding(&w->lanes[0], i->site, F_OPERAND, 0, "%s: %d groups", i->text, pending);
+    int done = g->groups[me] - (pending < 0 ? 0 : pending);
     g->done[me] = done > g->done[me] ? done : g->done[me];
     for (struct product *p = g->products; p; p = p->next)
         if (p->group[me] >= 0 && p->group[me] < g->done[me]) {

@@ -218,7 +218,8 @@ static bool declaration(struct parser *p)
 static const struct op *find_op(const char *name)
 {
     const struct op *op = op_find(nv_ops, name);
-    return op ? op : op_find(nv_async_ops, name);
+    op = op ? op : op_find(nv_async_ops, name);
+    return op || strcmp(name, "trap") ? op : op_find(common_ops, name);
 }
 
 // Are the operands of the kinds that the table says?
@@ -405,6 +406,7 @@ void ptx_run(struct lane *l, struct site *s, uint64_t *io)
         const struct inst *i = &s->insts[pc++];
         if (i->guard >= 0 && (io[i->guard] & 1) == i->guard_not)
             continue;
+        catch_up(l);
         if (!i->op) {
             if (i->num < pc) // so that loops end
                 moesim_count(1);

@@ -33,12 +33,18 @@ static bool before(const struct warp *w, uint32_t clock, int thread, int me)
     if (thread == me)
         return true;
     int other = thread >= AGENT_THREAD ? AGENT : thread / lanes;
-    return other == w->index ? clock < w->clock : clock <= w->seen[other];
+    return clock <= (other == w->index ? w->synced : w->seen[other]);
+}
+
+void clock_tick(struct warp *w)
+{
+    w->fenced = w->clock++;
 }
 
 void clock_release(struct warp *w)
 {
-    w->fenced = w->clock++;
+    clock_tick(w);
+    w->synced = w->fenced;
 }
 
 void clock_join(uint32_t *to, const uint32_t *from)
@@ -60,7 +66,8 @@ static const struct site *site_of(const struct lane *l, uint64_t id)
 
 static const char *past(const struct site *s)
 {
-    return !s ? "touched" : s->access & ACCESS_ATOMIC ? "updated" : s->access & ACCESS_WRITE ? "written" : "read";
+    int update = ACCESS_READ | ACCESS_WRITE;
+    return !s ? "touched" : (s->access & update) == update ? "updated" : s->access & ACCESS_WRITE ? "written" : "read";
 }
 
 // ---- shared memory -----------------------------------------------------------------------------------------------
@@ -121,16 +128,9 @@ static bool may_repeat(struct lane *l, struct site *s, const uint8_t *p, int byt
         return false;
     l->again =
         (struct again){ .p = p, .site = s, .bytes = bytes, .at = (uint64_t)(p - l->warp->block->shared), .who = e };
+    l->after = true;
     memcpy(l->again.was, p, (size_t)bytes);
     return true;
-}
-
-void shadow_again(struct lane *l)
-{
-    struct again a = l->again;
-    l->again.bytes = 0;
-    if (memcmp(a.p, a.was, (size_t)a.bytes))
-        shared_race(l, a.site, (uint32_t)a.at, a.who, "written");
 }
 
 // The last writes of these bytes against an access now. false: something was found. from: of a copy, else NULL.
@@ -223,6 +223,8 @@ void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int a
         for (int i = 0; i < bytes; i++)
             w[i] = e;
     }
+    if (access & ACCESS_ATOMIC)
+        order_atomic(l, at, false, access);
 }
 
 void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from)
@@ -315,9 +317,17 @@ static bool global_before(const struct lane *l, uint64_t when, uint64_t who, int
 {
     const struct block *b = l->warp->block;
     uint32_t serial = (uint32_t)(when >> 32);
-    if (!when || serial < b->launch->serial0 || (who >> 11 & 1 && access & ACCESS_ATOMIC))
+    int thread = (int)(who & 0x7ff), lanes = b->launch->machine->lanes;
+    if (!when || serial < b->launch->serial0)
         return true;
-    return serial == b->serial && before(l->warp, (uint32_t)when, (int)(who & 0x7ff), l->thread);
+    if (who >> 11 & 1 && access & ACCESS_ATOMIC) {
+        const struct site *o = serial == b->serial ? NULL : site_of(l, who >> 12);
+        if (!((access | (o ? o->access : 0)) & ACCESS_CTA) || serial == b->serial)
+            return true;
+    }
+    return serial == b->serial
+               ? before(l->warp, (uint32_t)when, thread, l->thread)
+               : order_known(l, serial, (uint32_t)when, thread >= AGENT_THREAD ? AGENT : thread / lanes);
 }
 
 static void global_race(struct lane *l, struct site *s, const struct tensor *t, size_t at, uint64_t when, uint64_t who)
@@ -333,13 +343,42 @@ static void global_race(struct lane *l, struct site *s, const struct tensor *t, 
             o ? site_place(o, place) : "?", s->what);
 }
 
+// As may_repeat(), within the block: stores of other blocks may be happening at this moment.
+static bool may_repeat_global(struct lane *l, struct site *s, const struct tensor *t, size_t at, int bytes,
+                              const struct gbyte *g)
+{
+    if (g->w_who >> 12 != s->id || (uint32_t)(g->w_when >> 32) != l->warp->block->serial ||
+        bytes > (int)sizeof l->again.was)
+        return false;
+    l->again = (struct again){
+        .p = t->p + at, .site = s, .bytes = bytes, .tensor = t, .at = at, .when = g->w_when, .who = g->w_who
+    };
+    memcpy(l->again.was, t->p + at, (size_t)bytes);
+    l->after = true;
+    return true;
+}
+
+void shadow_again(struct lane *l)
+{
+    struct again a = l->again;
+    l->again.bytes = 0;
+    if (memcmp(a.p, a.was, (size_t)a.bytes) && a.tensor)
+        global_race(l, a.site, a.tensor, a.at, a.when, a.who);
+    else if (memcmp(a.p, a.was, (size_t)a.bytes))
+        shared_race(l, a.site, (uint32_t)a.at, a.who, "written");
+}
+
 static bool global_check(struct lane *l, struct site *s, const struct tensor *t, size_t at, int bytes, int access)
 {
     const struct gbyte *g = t->region->shadow + (t->p - t->region->p) + at;
+    bool repeats = false;
     for (int i = 0; i < bytes; i++, g++) {
-        if (!global_before(l, g->w_when, g->w_who, access)) {
-            global_race(l, s, t, at + (size_t)i, g->w_when, g->w_who);
-            return false;
+        if (!repeats && !global_before(l, g->w_when, g->w_who, access)) {
+            repeats = access == ACCESS_WRITE && may_repeat_global(l, s, t, at, bytes, g);
+            if (!repeats) {
+                global_race(l, s, t, at + (size_t)i, g->w_when, g->w_who);
+                return false;
+            }
         }
         if (!(access & ACCESS_WRITE))
             continue;
@@ -380,4 +419,6 @@ void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, 
     }
     if (access & ACCESS_WRITE)
         region_mark(t->region, in, (size_t)bytes, true);
+    if (access & ACCESS_ATOMIC)
+        order_atomic(l, (uint64_t)(uintptr_t)t->p + at, true, access);
 }

@@ -1,9 +1,11 @@
 // Inside of libmoesim. One file a concern:
 //   build.c build_call.c  a GPU module -> host IR: memory accesses, intrinsics and assembly become calls of the functions below
-//   ops.c nv_*.c amd_*.c  what each intrinsic and instruction does
+//   common_ops.c nv_*.c amd_*.c  what each intrinsic and instruction does
 //   ptx.c                 assembly text -> instructions
-//   fiber.c exec.c        lanes, warps, blocks, barriers, the adversary's schedule
+//   fiber.c exec.c        lanes, warps, barriers, the adversary's schedule
+//   workers.c             blocks and threads
 //   memory.c shadow.c     device memory, bounds; who wrote and read each byte, and when
+//   order.c               what atomic accesses and fences order
 //   async.c               copies in flight
 //   report.c              findings
 //   matrix.c              fragments and products
@@ -23,6 +25,7 @@ enum {
     CLOCKS = 66,
     LANES_MAX = 64, // of a warp
     THREADS_MAX = 1024,
+    POLLS = 4,         // kept by a lane
     BARRIERS_MAX = 16, // named barriers of a block
     ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX,
     LANE_STACK = 256 * 1024, // bytes
@@ -44,6 +47,15 @@ enum finding_kind {
     F_SHARED,
     F_RUNAWAY,
     F_OPERAND, // an operand's value that the manual does not allow
+};
+
+enum { // how memory is accessed
+    ACCESS_READ = 1,
+    ACCESS_WRITE = 2,
+    ACCESS_ATOMIC = 4, // relaxed, unless
+    ACCESS_ACQUIRE = 8,
+    ACCESS_RELEASE = 16,
+    ACCESS_CTA = 32, // only among threads of the block
 };
 
 // ---- what the code is made of
@@ -70,7 +82,7 @@ struct site {
     int line, col; // of the DSL, 0: not known
     struct module_fn *fn;
     const char *what; // "load", "store", "llvm.nvvm.barrier0", ...
-    enum { ACCESS_READ = 1, ACCESS_WRITE = 2, ACCESS_ATOMIC = 4 } access;
+    int access;       // ACCESS_...
     int bytes, align; // memory accesses
     int ninsts;
     struct inst *insts;
@@ -96,14 +108,14 @@ struct op {
     void (*lane)(struct lane *l, const struct inst *i, uint64_t *r);
     void (*warp)(struct warp *w, const struct inst *i, uint64_t mask, uint64_t **r);
     bool (*prepare)(struct inst *i, char *why); // at load: false: not supported, why
-    // Of a warp op, who must take part: whoever is there; every lane that has not ended; every lane of the warp; likewise, and the
+    // Of a warp op, who must take part: whoever is there; whom its mask names; every lane that has not ended; every lane of the warp; likewise, and the
     // block must not end within it.
-    enum { ANY_LANES, LIVE_LANES, ALL_LANES, FULL_WARP } lanes;
+    enum { ANY_LANES, NAMED_LANES, LIVE_LANES, ALL_LANES, FULL_WARP } lanes;
     // Of assembly, a letter each: d register, v register or constant, x register or list, y any of these, a [address]. What follows
     // '?' may be missing, '|' parts alternatives. NULL: prepare() looks at them.
     const char *operands;
 };
-extern const struct op nv_ops[], nv_async_ops[], amd_ops[]; // each ends with a NULL name
+extern const struct op nv_ops[], nv_async_ops[], amd_ops[], common_ops[]; // each ends with a NULL name
 
 struct machine { // a device, as its maker documents it
     const char *arch, *name;
@@ -118,12 +130,14 @@ extern const int nmachines;
 struct module_fn { // a kernel of the module
     struct moesim_module *module;
     const char *name;
-    void (*code)(void *const *args); // NULL until the first launch
-    void *jit;                       // LLVM's
-    const uint8_t **constants;       // its copies of the module's
-    int64_t shared_static;
+    void (*code)(void *const *args);   // NULL until the first launch
+    void *jit;                         // LLVM's
+    const uint8_t **constants;         // its copies of the module's
+    int64_t shared_static, dynamic_at; // bytes of its shared variables; where the dynamic part begins
+    uint64_t dynamic_align;            // 0: it has no name for the dynamic part
     int nparams;
-    int line; // of the DSL, 0: not known
+    uint64_t *byval; // of each parameter: the bytes that its entry in args points to, if it is passed by value; else 0
+    int line;        // of the DSL, 0: not known
 };
 struct moesim_module {
     struct moesim_device *device;
@@ -137,6 +151,7 @@ struct moesim_module {
     char *file;
     size_t *constant_bytes; // of the module's constants in device memory
     int nconstants;
+    int ndynamics; // names of the dynamic part of shared memory
 };
 struct moesim_kernel {
     struct moesim_module *module;
@@ -175,13 +190,25 @@ struct copy { // an asynchronous copy of one lane into shared memory
     int group;  // -1: not committed yet
     int arrive; // 0, or the number of the cp.async.mbarrier.arrive that stands for it
 };
-struct
-    again { // a write to bytes that another thread wrote at the same place, unordered: a race unless it writes the same
+// A write to bytes that another thread of the block wrote at the same place, unordered: a race unless it writes the same.
+struct again {
     const uint8_t *p;
     struct site *site;
     int bytes;
     uint8_t was[16];
-    uint64_t at, who; // of the report
+    const struct tensor *tensor; // NULL: shared memory
+    uint64_t at, when, who;      // of the report
+};
+struct acquire { // an atomic read, by which the lane may learn what comes before
+    uint64_t at;
+    int access; // 0: none
+    bool global;
+    uint32_t own; // the most that it orders in its own warp
+};
+struct poll { // what an atomic read found
+    const struct site *site;
+    const uint8_t *p;
+    uint64_t value;
 };
 struct lane {
     struct warp *warp;
@@ -192,7 +219,12 @@ struct lane {
     const struct inst *at; // AT_OP
     uint64_t *io;
     uint64_t executed;
+    struct poll polls[POLLS];
+    uint32_t looks;
+    bool flag;          // WAITS: for memory to change
+    bool after;         // something is to be judged when its last access has happened: lane_after()
     struct again again; // bytes 0: none
+    struct acquire acquire;
     struct copy *copies;
     int ncopies, copies_cap, groups; // groups committed so far
     int arrives, bulk_groups;        // cp.async.mbarrier.arrive, groups of bulk stores so far
@@ -204,9 +236,14 @@ struct warp {
     const struct inst *wait_at;
     int wait_barrier;
     uint32_t clock, fenced; // own time; up to when its accesses count as complete at a barrier
+    uint32_t synced;        // and come before those of its other lanes
     uint32_t seen[CLOCKS];  // of every other warp: up to when its accesses come before ours
     struct lane *lanes;
     uint64_t priority;
+    uint32_t fence[2][CLOCKS],
+        later[CLOCKS]; // order.c: what came before the last fence, 1: of device scope; what the next acquires
+    int fences;        // 1: fence[0] is set, 3: both
+    bool has_later;
 };
 struct barrier {
     int arrived, expected;
@@ -227,16 +264,22 @@ struct block {
     uint64_t rng;
     uint64_t budget; // lane instructions left
     int ended, turn, policy;
-    uint32_t nfindings;   // before duplicates are dropped
-    bool progress;        // something other than a failed poll happened
-    uint32_t clock0;      // entries of shared shadow below are of other blocks
-    uint32_t agent_clock; // of AGENT
-    struct mbar *mbars;   // nv_mbarrier.c
-    struct bulk *bulks;   // nv_bulk.c: in flight, the oldest first
-    int engine_reads;     // shared bytes that engines may still read, counted with how often
-    void *state;          // nv_async.c's own
+    uint32_t nfindings;      // before duplicates are dropped
+    bool progress;           // something other than a failed poll happened
+    bool put_aside;          // until memory changes
+    uint32_t clock0;         // entries of shared shadow below are of other blocks
+    uint32_t agent_clock;    // of AGENT
+    struct mbar *mbars;      // nv_mbarrier.c
+    struct bulk *bulks;      // nv_bulk.c: in flight, the oldest first
+    int engine_reads;        // shared bytes that engines may still read, counted with how often
+    void *state;             // nv_async.c's own
+    struct records *records; // order.c: of shared memory
+    struct known *known;     // of other blocks
+    int nknown, known_cap;
 };
 struct worker {
+    struct worker *next; // further seats of the same thread
+    bool busy;           // has a block
     struct launch *launch;
     pthread_t thread;
     struct block block;
@@ -267,6 +310,12 @@ struct launch {
     uint32_t shared_bytes;
     bool shadow, stop; // stop: atomic
     uint64_t seed;
+    pthread_mutex_t lock;       // of records
+    struct records *records;    // order.c: of global memory
+    uint64_t moves;             // workers.c: counts whatever happened
+    int idle, running;          // workers that found nothing to do since, and all
+    bool dead;                  // nothing will happen any more
+    int resident, resident_max; // blocks that have begun and not ended
 };
 struct found { // a finding; of those with one key, that of the lowest block
     uint64_t key;
@@ -298,7 +347,7 @@ void *moesim_access(struct site *s, uint64_t address);        // global: the hos
 void *moesim_access_shared(struct site *s, uint32_t address); // shared
 void moesim_op(struct site *s, uint64_t *io);
 void moesim_count(uint32_t n);
-uint16_t moesim_bf16(uint32_t f32_bits);
+void moesim_divisor(struct site *s, uint32_t zero); // of a division: is it zero?
 
 // ---- build.c
 struct moesim_module *module_build(struct moesim_device *d, const void *bitcode, size_t n, char *why);
@@ -311,11 +360,17 @@ bool ptx_parse(struct moesim_module *m, struct site *s, const char *text, int no
 const struct op *op_find(const struct op *table, const char *name);
 void ptx_run(struct lane *l, struct site *s, uint64_t *io);
 
-// ---- exec.c
+// ---- workers.c
 int launch_run(struct launch *l, char *why);
+void workers_free(struct moesim_device *d);
+
+// ---- exec.c
+bool block_run(struct block *b); // until it has ended, or only looks at memory: false: nothing else happened
+void block_deadlock(struct block *b);
 void lane_yield(struct lane *l); // the lane stands at l->at; returns when that has been carried out
 void lane_poll(struct lane *l);  // what it looked for is not there yet; returns when it may look again
-void workers_free(struct moesim_device *d);
+_Noreturn void lane_end(struct lane *l);
+void lane_look(struct lane *l, const struct site *s, const uint8_t *p, int bytes); // before an atomic read
 void warp_wait(struct warp *w, const struct inst *i); // inside a warp op: the warp stays until warp_wake()
 void warp_wake(struct warp *w);
 void barrier_arrive(struct warp *w, const struct inst *i, int id, int threads,
@@ -332,7 +387,7 @@ void shadow_shared(struct lane *l, struct site *s, uint32_t at, int bytes, int a
 void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, int bytes, int access);
 // A copy from `from` owns these bytes from now on.
 void shadow_inflight(struct lane *l, struct site *s, uint32_t at, int bytes, const uint8_t *from);
-void shadow_again(struct lane *l); // judges l->again: called before whatever the lane does next
+void shadow_again(struct lane *l); // judges l->again
 void shadow_landed(struct lane *l, struct site *s, uint32_t at, int bytes,
                    bool agent); // and has written them, by this lane or AGENT
 // An engine reads these bytes on the lane's behalf: may it? false: something was found.
@@ -343,7 +398,18 @@ void shadow_engine_dropped(struct lane *l, uint32_t at, int bytes);             
 bool shadow_ordered(const struct lane *l, uint32_t clock, int thread); // what that thread did then comes before
 void shadow_proxy_fence(struct lane *l);                               // fence.proxy.async
 void clock_release(struct warp *w);                                    // everything before is complete
+void clock_tick(struct warp *w);                                       // likewise, but not among its own lanes
 void clock_join(uint32_t *to, const uint32_t *from);
+
+// ---- order.c: what atomic accesses and fences order
+void order_atomic(struct lane *l, uint64_t at, bool global, int access);
+void order_acquire(struct lane *l); // carries l->acquire out
+void order_fence(struct warp *w, int access);
+bool order_known(const struct lane *l, uint32_t serial, uint32_t clock,
+                 int warp);        // of another block: does it come before?
+int order_words(const char *text); // of a mnemonic, as ACCESS_...
+void order_block_end(struct block *b);
+void order_launch_end(struct launch *l);
 
 bool module_constant(const struct module_fn *fn, uint64_t address, int bytes);
 
@@ -385,6 +451,13 @@ void finding_launch(struct launch *l, enum finding_kind kind, const char *fmt, .
 const char *site_place(const struct site *s, char out[64]); // "line 41", "line ?"
 
 // ---- helpers for ops
+// Called before whatever a lane does next: its last access has happened now.
+void lane_after(struct lane *l); // exec.c
+static inline void catch_up(struct lane *l)
+{
+    if (l->after)
+        lane_after(l);
+}
 static inline float as_f32(uint64_t bits)
 {
     union {

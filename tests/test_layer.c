@@ -1,0 +1,526 @@
+// The layer of libmoert: what it refuses, its sizes, its launches (over a fake driver, call by call), its results (in the
+// simulator, from many threads), hints. That the numbers are right is moerun's business (tests/moe_cases.tsv).
+#include "../compiler/moec.h"
+#include "../runtime/layer.h"
+#include "fake_gpu.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { E = 4, K = 2, H = 64, I = 32, T = 20 };
+static void *image_bytes;
+static size_t image_size;
+static struct fake_gpu *fake;
+
+static int make_image(void **state)
+{
+    static char text[1 << 16];
+    FILE *f = fopen("kernels/moe.dsl", "rb");
+    (void)state;
+    assert_non_null(f);
+    size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    struct moec_options o = {
+        .size = sizeof o, .arch = "sm_90a", .emit = MOEC_IMAGE, .ptx_only = true, .bitcode = true
+    };
+    struct moec_result *r = moec_compile(text, n, "moe.dsl", &o);
+    assert_int_equal(moec_status(r), MOEC_OK);
+    const void *code = moec_code(r, &image_size);
+    image_bytes = malloc(image_size);
+    assert_non_null(image_bytes);
+    memcpy(image_bytes, code, image_size);
+    moec_free(r);
+    return 0;
+}
+static int free_image(void **state)
+{
+    (void)state;
+    free(image_bytes);
+    return 0;
+}
+
+static struct moe_layer_desc small(void)
+{
+    return (struct moe_layer_desc){ .size = sizeof(struct moe_layer_desc),
+                                    .experts = E,
+                                    .topk = K,
+                                    .hidden = H,
+                                    .ffn = I,
+                                    .dtype = IMAGE_BF16,
+                                    .renorm = 1 };
+}
+
+// ---- a device with the image and a layer's tensors
+
+struct place {
+    struct moe_device *d;
+    struct moe_image *image;
+    struct moe_layer_weights w;
+    struct moe_layer *l;
+};
+static void open_place(struct place *p, const char *device)
+{
+    char why[512] = "";
+    *p = (struct place){ .w = { .size = sizeof p->w } };
+    if (moe_open(device, &p->d, why, sizeof why))
+        fail_msg("%s", why);
+    if (moe_load(p->d, image_bytes, image_size, &p->image))
+        fail_msg("%s", moe_error(p->d, why, sizeof why));
+}
+static void *tensor(struct place *p, size_t elems, unsigned seed)
+{
+    void *at;
+    uint16_t *host = malloc(elems * 2);
+    assert_non_null(host);
+    for (size_t i = 0; i < elems; i++) { // bf16, 1/8 to 1/4 of either sign
+        seed = seed * 1103515245u + 12345;
+        host[i] = (uint16_t)(0x3e00 | seed >> 25 | (seed >> 8 & 0x8000));
+    }
+    assert_int_equal(moe_alloc(p->d, elems * 2, &at), MOE_OK);
+    assert_int_equal(moe_upload(p->d, at, host, elems * 2), MOE_OK);
+    free(host);
+    return at;
+}
+static void give_weights(struct place *p)
+{
+    p->w.gate = tensor(p, E * I * H, 1);
+    p->w.up = tensor(p, E * I * H, 2);
+    p->w.down = tensor(p, E * I * H, 3);
+}
+static void make_layer(struct place *p)
+{
+    const struct moe_layer_desc desc = small();
+    char why[512];
+    give_weights(p);
+    if (moe_layer_create(p->image, &desc, &p->w, &p->l))
+        fail_msg("%s", moe_error(p->d, why, sizeof why));
+}
+static void close_place(struct place *p)
+{
+    moe_layer_free(p->l);
+    moe_free(p->d, (void *)(uintptr_t)p->w.gate);
+    moe_free(p->d, (void *)(uintptr_t)p->w.up);
+    moe_free(p->d, (void *)(uintptr_t)p->w.down);
+    moe_unload(p->image);
+    moe_close(p->d);
+}
+static void says(struct place *p, int got, int want, const char *words)
+{
+    char text[1024];
+    moe_error(p->d, text, sizeof text);
+    if (got != want || !strstr(text, words))
+        fail_msg("status %d, expected %d and '%s' in: %s", got, want, words, text);
+}
+
+static void library(const char *variable, const char *name, char path[640])
+{
+    char self[512] = "";
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    *strrchr(self, '/') = 0;
+    snprintf(path, 640, "%s/%s", self, name);
+    setenv(variable, path, 1);
+}
+static int with_sim(void **state)
+{
+    char path[640];
+    (void)state;
+    library("MOE_SIM_LIBRARY", "../libmoesim.so", path);
+    return 0;
+}
+static int with_fake(void **state)
+{
+    char path[640];
+    (void)state;
+    library("MOE_CUDA_LIBRARY", "libfakecuda.so", path);
+    void *h = dlopen(path, RTLD_NOW);
+    assert_non_null(h);
+    fake = dlsym(h, "fake_gpu");
+    assert_non_null(fake);
+    fake->reset();
+    return 0;
+}
+
+// ---- refusals
+
+static void descriptions(void **state)
+{
+    struct place p;
+    (void)state;
+    open_place(&p, "cuda:0");
+    give_weights(&p);
+    static const int one[512];
+#define BAD(field, value, words) \
+    { \
+        offsetof(struct moe_layer_desc, field), value, words \
+    }
+    static const struct {
+        size_t at;
+        int value;
+        const char *words;
+    } bad[] = { BAD(experts, 0, "0 experts"),
+                BAD(experts, 513, "513 experts"),
+                BAD(topk, 0, "0 choices"),
+                BAD(topk, 5, "5 choices of 4"),
+                BAD(shared, -1, "-1 shared"),
+                BAD(shared, 31, "31 shared"),
+                BAD(hidden, 60, "hidden size 60"),
+                BAD(hidden, 32776, "hidden size 32776"),
+                BAD(ffn, 4, "expert width 4"),
+                BAD(ffn, 65544, "expert width 65544"),
+                BAD(dtype, IMAGE_F32, "neither IMAGE_BF16"),
+                BAD(dtype, IMAGE_F16, "was compiled for bf16"),
+                BAD(activation, 3, "activation 3"),
+                BAD(activation, MOE_ACT_CLAMPED, "gate_bias"),
+                BAD(score, 2, "score 2"),
+                BAD(groups, 3, "in 3 groups"),
+                BAD(groups, 2, "best 0 of 2 groups"),
+                BAD(shared_gate, 1, "weights.shared_gate is NULL"),
+                BAD(local, 3, "weights.expert_map must say") };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct moe_layer_desc desc = small();
+        memcpy((char *)&desc + bad[i].at, &bad[i].value, sizeof(int));
+        says(&p, moe_layer_create(p.image, &desc, &p.w, &p.l), MOE_ERR_ARGUMENT, bad[i].words);
+        assert_null(p.l);
+    }
+    struct moe_layer_weights w = p.w;
+    const struct moe_layer_desc desc = small();
+    w.down = NULL;
+    says(&p, moe_layer_create(p.image, &desc, &w, &p.l), MOE_ERR_ARGUMENT, "weights.down is NULL");
+    w = p.w;
+    w.gate_bias = one;
+    says(&p, moe_layer_create(p.image, &desc, &w, &p.l), MOE_ERR_ARGUMENT, "go with MOE_ACT_CLAMPED");
+    w = p.w;
+    w.down = (const char *)w.down + 2;
+    says(&p, moe_layer_create(p.image, &desc, &w, &p.l), MOE_ERR_SIGNATURE, "not aligned to 16");
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->wrong, 0);
+}
+
+static struct moe_layer_call call_of(struct place *p, int64_t tokens, void *space, size_t bytes)
+{
+    void *at = (void *)(uintptr_t)p->w.gate; // any device memory does where nothing runs
+    return (struct moe_layer_call){ .size = sizeof(struct moe_layer_call),
+                                    .tokens = tokens,
+                                    .x = at,
+                                    .y = at,
+                                    .logits = at,
+                                    .workspace = space,
+                                    .workspace_bytes = bytes };
+}
+
+static void calls(void **state)
+{
+    struct place p;
+    void *space;
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    size_t bytes = moe_layer_workspace(p.l, T);
+    assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
+    struct moe_layer_call c = call_of(&p, T, space, bytes);
+    fake->launches = 0;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_OK, "");
+    assert_int_equal(fake->launches, 6);
+    c.tokens = 0;
+    c.workspace = NULL;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6);
+    c = call_of(&p, T, space, bytes / 2);
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "the workspace has");
+    c = call_of(&p, T, NULL, bytes);
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "the workspace has 0 bytes");
+    c = call_of(&p, (int64_t)1 << 31, space, bytes);
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "below 2^31");
+    c.tokens = -1;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "-1 tokens");
+    c = call_of(&p, T, space, bytes);
+    c.rows = 48;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "no tile of 48 rows");
+    c = call_of(&p, T, space, bytes);
+    c.logits = NULL;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "neither logits nor");
+    c.ids = (const int32_t *)p.w.gate;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_ARGUMENT, "neither logits nor");
+    c.weights = (const float *)p.w.gate;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6 + 5);
+    c.x = (const char *)c.x + 8;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "'x' is at");
+    c = call_of(&p, T, space, bytes);
+    c.y = NULL;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "'y' is NULL");
+    moe_free(p.d, space);
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+}
+
+// ---- the launch path
+
+static void launch_path(void **state)
+{
+    struct place p;
+    void *space, *stream, *graph;
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    size_t bytes = moe_layer_workspace(p.l, T);
+    assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
+    assert_int_equal(moe_stream(p.d, &stream), MOE_OK);
+    struct moe_layer_call c = call_of(&p, T, space, bytes);
+    int before = fake->calls, live = fake->live;
+    assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
+    for (int i = before; i < fake->calls; i++)
+        if (strcmp(fake->names[i], "cuLaunchKernel") && strncmp(fake->names[i], "cuCtx", 5))
+            fail_msg("a forward calls %s", fake->names[i]);
+    assert_int_equal(fake->live, live);
+    assert_true(fake->stream == stream);
+    // Each call of the driver fails once: a status and a text that names it.
+    int calls = fake->calls - before;
+    for (int i = 1; i <= calls; i++) {
+        fake->fail_at = fake->calls + i;
+        fake->fail_code = FAKE_HANDLE;
+        int status = moe_layer_forward(p.l, &c, stream);
+        bool told = strncmp(fake->names[fake->fail_at - 1], "cuCtxPop", 8) != 0; // popping has nothing to tell
+        if (told != (status == MOE_ERR_DEVICE))
+            fail_msg("%s failed: status %d", fake->names[fake->fail_at - 1], status);
+    }
+    fake->fail_at = 0;
+    // Steps one by one; capture.
+    fake->launches = 0;
+    for (int s = 0; s < MOE_LAYER_STEPS; s++) {
+        c.steps = 1u << s;
+        assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
+        assert_int_equal(fake->launches, s + 1);
+    }
+    c.steps = 0;
+    assert_int_equal(moe_capture_begin(p.d, stream), MOE_OK);
+    assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
+    assert_int_equal(moe_capture_end(p.d, stream, &graph), MOE_OK);
+    assert_int_equal(moe_graph_launch(p.d, graph, stream), MOE_OK);
+    assert_int_equal(moe_sync(p.d, stream), MOE_OK);
+    moe_destroy(p.d, MOE_GRAPH, graph);
+    moe_destroy(p.d, MOE_STREAM, stream);
+    moe_free(p.d, space);
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->wrong, 0);
+}
+
+// Each call of the driver fails once while a layer is made: nothing is left behind.
+static void create_fails(void **state)
+{
+    struct place p;
+    (void)state;
+    open_place(&p, "cuda:0");
+    give_weights(&p);
+    const struct moe_layer_desc desc = small();
+    int live = fake->live, before = fake->calls, failed = 0;
+    assert_int_equal(moe_layer_create(p.image, &desc, &p.w, &p.l), MOE_OK);
+    int calls = fake->calls - before;
+    moe_layer_free(p.l);
+    for (int i = 1; i <= calls; i++) {
+        fake->fail_at = fake->calls + i;
+        fake->fail_code = FAKE_OUT_OF_MEMORY;
+        int status = moe_layer_create(p.image, &desc, &p.w, &p.l);
+        failed += status != MOE_OK;
+        assert_true((status == MOE_OK) == (p.l != NULL));
+        fake->fail_at = 0;
+        moe_layer_free(p.l);
+        assert_int_equal(fake->live, live);
+    }
+    assert_true(failed >= 3); // allocation, fill, wait
+    p.l = NULL;
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+}
+
+// ---- sizes
+
+static void sizes(void **state)
+{
+    struct place p;
+    size_t last = 0, offset, bytes;
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    assert_int_equal(moe_layer_workspace(p.l, 0), 0);
+    for (int64_t t = 1; t < 200000; t += t < 3000 ? 1 : t / 7) {
+        size_t now = moe_layer_workspace(p.l, t);
+        assert_true(now >= last);
+        last = now;
+        for (int i = 0, rows; (rows = moe_layer_variant(p.l, i)); i++) {
+            size_t end = 0;
+            for (int part = 0; part < MOE_LAYER_PARTS; part++) {
+                assert_int_equal(moe_layer_part(p.l, t, rows, (enum moe_layer_part)part, &offset, &bytes), MOE_OK);
+                assert_true(offset >= end && offset % 256 == 0);
+                end = offset + bytes;
+            }
+            assert_true(end <= now);
+            moe_layer_part(p.l, t, rows, MOE_PART_TILES, &offset, &bytes);
+            assert_true(bytes / 16 >= (size_t)(t * K / rows)); // every full tile has its entry
+        }
+    }
+    says(&p, moe_layer_part(p.l, 5, 48, MOE_PART_H, &offset, &bytes), MOE_ERR_ARGUMENT, "no part");
+    close_place(&p);
+}
+
+// ---- hints
+
+static void hints(void **state)
+{
+    struct place p;
+    char line[320], text[2048] = "# measured\n";
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    int small_rows = moe_layer_variant(p.l, 0), middle = moe_layer_variant(p.l, 1), was = moe_layer_rows(p.l, 3);
+    int other = was == small_rows ? middle : small_rows;
+    assert_int_equal(moe_layer_hint(p.l, 3, other, line, sizeof line), MOE_OK);
+    strcat(text, line);
+    moe_layer_hint(p.l, 9, other, line, sizeof line);
+    strcat(text, line);
+    moe_layer_hint(p.l, 20, middle == other ? small_rows : middle, line, sizeof line);
+    strcat(text, line);
+    int at2 = moe_layer_rows(p.l, 2), at15 = moe_layer_rows(p.l, 15), at21 = moe_layer_rows(p.l, 21);
+    assert_int_equal(moe_layer_hints(p.l, text, strlen(text)), MOE_OK);
+    for (int t = 3; t <= 9; t++) // measured at both ends alike
+        assert_int_equal(moe_layer_rows(p.l, t), other);
+    assert_int_equal(moe_layer_rows(p.l, 20), middle == other ? small_rows : middle);
+    assert_int_equal(moe_layer_rows(p.l, 2), at2);
+    assert_int_equal(moe_layer_rows(p.l, 15), at15);
+    assert_int_equal(moe_layer_rows(p.l, 21), at21);
+    // Of another shape, with unknown rows, cut off: passed over.
+    for (char *c = text; (c = strstr(c, "4:2:64:32")); c++)
+        *c = '5';
+    moe_layer_hints(p.l, text, strlen(text));
+    static const char *const junk[] = { "moe-hint 1|", "moe-hint 1|x|1|16\n", "\n\n\n", "moe-hint 2|a", "" };
+    for (size_t i = 0; i < sizeof junk / sizeof junk[0]; i++)
+        assert_int_equal(moe_layer_hints(p.l, junk[i], strlen(junk[i])), MOE_OK);
+    moe_layer_hint(p.l, 5, 48, line, sizeof line);
+    moe_layer_hints(p.l, line, strlen(line));
+    assert_int_equal(moe_layer_rows(p.l, 5), other);
+    says(&p, moe_layer_hint(p.l, 5, 16, line, 10), MOE_ERR_ARGUMENT, "a hint takes");
+    close_place(&p);
+}
+
+// Every number of tokens has an index, ascending, the first ones their own.
+static void indices(void **state)
+{
+    int last = -1;
+    (void)state;
+    for (int64_t t = 1; t < (int64_t)1 << 31; t += t < 5000 ? 1 : t / 50) {
+        int i = choice_index(t);
+        assert_true(i >= last && i < CHOICES);
+        assert_true(t > 64 || i == t - 1);
+        last = i;
+    }
+    assert_int_equal(choice_index(0), 0);
+}
+
+// ---- results: each thread its own stream and workspace, changing numbers of tokens, one layer
+
+struct user {
+    struct place *p;
+    int number, fails;
+    uint16_t *want; // [T][T * H]: y of a call with t + 1 tokens
+    void *x, *logits;
+};
+
+static bool run_call(struct place *p, const struct user *u, int tokens, void *space, size_t bytes, void *y,
+                     void *stream, uint16_t *out)
+{
+    struct moe_layer_call c = call_of(p, tokens, space, bytes);
+    c.x = u->x;
+    c.y = y;
+    c.logits = u->logits;
+    return !moe_poison(p->d, space, bytes, stream) && !moe_layer_forward(p->l, &c, stream) && !moe_sync(p->d, stream) &&
+           !moe_download(p->d, out, y, (size_t)tokens * H * 2);
+}
+
+static void *serve(void *user)
+{
+    struct user *u = user;
+    struct place *p = u->p;
+    void *space = NULL, *stream = NULL, *y = NULL;
+    uint16_t out[T * H];
+    size_t bytes = moe_layer_workspace(p->l, T);
+    bool ok = !moe_alloc(p->d, bytes, &space) && !moe_alloc(p->d, sizeof out, &y) && !moe_stream(p->d, &stream);
+    for (int i = 0; ok && i < 6; i++) {
+        int tokens = 1 + (u->number * 7 + i * 5) % T;
+        ok = run_call(p, u, tokens, space, bytes, y, stream, out);
+        u->fails += ok && memcmp(out, u->want + (tokens - 1) * T * H, (size_t)tokens * H * 2);
+    }
+    u->fails += !ok;
+    moe_destroy(p->d, MOE_STREAM, stream);
+    moe_free(p->d, space);
+    moe_free(p->d, y);
+    return NULL;
+}
+
+static void threads(void **state)
+{
+    enum { THREADS = 4 };
+    static uint16_t want[T * T * H];
+    struct place p;
+    struct user u[THREADS];
+    pthread_t id[THREADS];
+    float logits[T * E];
+    void *space, *y;
+    (void)state;
+    open_place(&p, "sim:sm_90a");
+    make_layer(&p);
+    struct user first = { .p = &p, .want = want, .x = tensor(&p, T * H, 4) };
+    for (int i = 0; i < T * E; i++)
+        logits[i] = (float)(i * 37 % 19) / 8;
+    assert_int_equal(moe_alloc(p.d, sizeof logits, &first.logits), MOE_OK);
+    assert_int_equal(moe_upload(p.d, first.logits, logits, sizeof logits), MOE_OK);
+    size_t bytes = moe_layer_workspace(p.l, T);
+    assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
+    assert_int_equal(moe_alloc(p.d, T * H * 2, &y), MOE_OK);
+    for (int t = 1; t <= T; t++)
+        assert_true(run_call(&p, &first, t, space, bytes, y, NULL, want + (t - 1) * T * H));
+    for (int i = 0; i < H; i++) // the token itself is all that counts, and it is not nothing
+        assert_int_equal(want[i], want[(T - 1) * T * H + i]);
+    assert_true(want[0] != 0 && want[0] != 0xffff);
+    for (int i = 0; i < THREADS; i++) {
+        u[i] = first;
+        u[i].number = i;
+        assert_int_equal(pthread_create(&id[i], NULL, serve, &u[i]), 0);
+    }
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(id[i], NULL);
+        assert_int_equal(u[i].fails, 0);
+    }
+    assert_null(moe_finding(p.d, 0));
+    moe_free(p.d, first.x);
+    moe_free(p.d, first.logits);
+    moe_free(p.d, space);
+    moe_free(p.d, y);
+    close_place(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(descriptions, with_fake),
+        cmocka_unit_test_setup(calls, with_fake),
+        cmocka_unit_test_setup(launch_path, with_fake),
+        cmocka_unit_test_setup(create_fails, with_fake),
+        cmocka_unit_test_setup(sizes, with_fake),
+        cmocka_unit_test_setup(hints, with_fake),
+        cmocka_unit_test(indices),
+        cmocka_unit_test_setup(threads, with_sim),
+    };
+    return cmocka_run_group_tests(tests, make_image, free_image);
+}

@@ -48,12 +48,12 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
     assert_string_equal(a->variant, b->variant);
     assert_string_equal(a->symbol, b->symbol);
     assert_string_equal(a->doc, b->doc);
-    const int64_t fa[] = { a->threads,  a->shared,  a->regs,     a->warps_m, a->warps_n,  a->stages,
-                           a->group,    a->cluster, a->nparams,  a->ndims,   a->nclauses, a->naxes,
-                           a->fixed_ns, a->step_ps, a->resident, a->flight };
-    const int64_t fb[] = { b->threads,  b->shared,  b->regs,     b->warps_m, b->warps_n,  b->stages,
-                           b->group,    b->cluster, b->nparams,  b->ndims,   b->nclauses, b->naxes,
-                           b->fixed_ns, b->step_ps, b->resident, b->flight };
+    const int64_t fa[] = { a->threads,  a->shared, a->regs,     a->warps_m, a->warps_n,
+                           a->stages,   a->group,  a->cluster,  a->nparams, a->ndims,
+                           a->nclauses, a->naxes,  a->fixed_ns, a->step_ps, a->resident, a->flight };
+    const int64_t fb[] = { b->threads,  b->shared, b->regs,     b->warps_m, b->warps_n,
+                           b->stages,   b->group,  b->cluster,  b->nparams, b->ndims,
+                           b->nclauses, b->naxes,  b->fixed_ns, b->step_ps, b->resident, b->flight };
     assert_memory_equal(fa, fb, sizeof fa);
     for (int i = 0; i < a->nparams; i++) {
         const struct image_param *p = &a->params[i], *q = &b->params[i];

@@ -1,7 +1,7 @@
-// A server of one MoE layer: worker threads serve batches of any number of tokens from a queue, by captured graphs where a batch
-// fits into a bucket, while the main thread changes the image under them.
+// A server of one MoE layer: worker threads serve batches of any number of tokens from a queue, by captured graphs where a
+// batch fits into a bucket, while the main thread changes the image under them.
 //
-//   server [DEVICE [FILE]]    DEVICE: cuda:0, else sim:sm_90a. FILE: an image of moec's, or source for the JIT (kernels/moe.dsl)
+//   server [DEVICE [FILE]]    DEVICE: cuda:0, else sim:sm_90a. FILE: moec's image, or source for the JIT (kernels/moe.dsl)
 //
 // What an engine would take over: versions.h; struct lane (what a worker owns); capture(), and the way without graphs.
 #include "helpers.h"
@@ -76,7 +76,7 @@ static void lane_close(struct server *s, struct lane *l)
     free(l->host);
 }
 
-// Tokens that pad the batch have ids of -1: they take no part, and their y is zero. The stream is idle: serve() has waited.
+// Tokens that pad the batch have ids of -1: they take no part, their y is zero. The stream is idle: serve() has waited.
 static int upload(struct server *s, struct lane *l, const struct batch *b)
 {
     uint32_t state = b->seed;

@@ -1,5 +1,5 @@
-// Images that change under load: whoever runs a version holds it, and who lets go last frees it. Nothing here is the library's;
-// take it as it is.
+// Images that change under load: whoever runs a version holds it, and who lets go last frees it. Nothing here is the
+// library's; take it as it is.
 #ifndef MOE_EXAMPLES_VERSIONS_H
 #define MOE_EXAMPLES_VERSIONS_H
 #include "moelayer.h"
@@ -41,7 +41,7 @@ static inline void version_release(struct versions *all, struct version *v)
     }
 }
 
-// From now on version_acquire() gives this image, which is ours also if that fails; those who hold another one go on with it.
+// From now on version_acquire() gives this image, which is ours also if that fails; who holds another goes on with it.
 static inline int version_publish(struct versions *all, struct moe_image *image, const struct moe_layer_desc *desc,
                                   const struct moe_layer_weights *weights)
 {

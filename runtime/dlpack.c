@@ -1,5 +1,5 @@
-// DLPack tensors into pointers for kernels (moedlpack.h): every check, and the texts of what is refused. Nothing here touches the
-// device or the tensors' memory.
+// DLPack tensors into pointers for kernels (moedlpack.h): every check, and the texts of what is refused. Nothing here
+// touches the device or the tensors' memory.
 #include "driver.h"
 #include "layer.h"
 #include "moedlpack.h"

@@ -660,7 +660,7 @@ static void map_rules(void **state)
 
 static int32_t computed(int i)
 {
-    return ((i < 40 ? i * 3 - 7 : 5) ^ 0x55) << 2;
+    return ((i < 40 ? i * 3 - 7 : 5) ^ 0x55) * 4;
 }
 static int32_t elected(int i)
 {

@@ -110,7 +110,7 @@ test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-abi check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-abi check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -167,6 +167,13 @@ check-fmt:
 check-tidy:
 	@clang-tidy --quiet --warnings-as-errors='*' $(filter-out targets/amdgpu/lld.c,$(wildcard compiler/*.c targets/*.c targets/*/*.c \
 	    runtime/*.c tools/*.c)) -- -std=c17 -D_GNU_SOURCE $(LLVM_CFLAGS)
+
+# A real module, cut at every 64th byte and with single bits flipped: loading must refuse it or give host code. Takes a quarter of an hour.
+check-damage: $(B)/moec
+	@$(B)/moec --arch=sm_80 --bitcode --ptx-only -o $(B)/damage.moe kernels/moe.dsl
+	@$(CC) -std=c17 -D_GNU_SOURCE -O1 -g -fsanitize=address -fno-omit-frame-pointer $(LLVM_CFLAGS) -o $(B)/damage tests/fuzz/damage.c $(SIM) \
+	    $(IMAGE) -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+	@ASAN_OPTIONS=detect_leaks=0:handle_abort=1 $(B)/damage $(B)/damage.moe sm_80
 
 T ?= 60
 FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all

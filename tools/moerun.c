@@ -154,6 +154,7 @@ bool command_info(const struct options *o)
 static void warning(void *user, const char *text)
 {
     (void)user;
+    progress_clear();
     fprintf(stderr, "moerun: warning: %s\n", text);
 }
 

@@ -103,8 +103,9 @@ static void print_head(const struct bench *b)
            : o->routing == 'o' ? "one"
                                : "file",
            o->seed, o->repeats);
-    printf("ceilings: %.*f TFLOP/s (%s), %.*f GB/s (%s)\n", c->tflops.value < 10 ? 4 : 0, c->tflops.value,
-           c->tflops.from, c->gbps.value < 10 ? 4 : 0, c->gbps.value, c->gbps.from);
+    printf(c->tflops.value < 100 ? "ceilings: %.4g TFLOP/s (%s), " : "ceilings: %.0f TFLOP/s (%s), ", c->tflops.value,
+           c->tflops.from);
+    printf(c->gbps.value < 100 ? "%.4g GB/s (%s)\n" : "%.0f GB/s (%s)\n", c->gbps.value, c->gbps.from);
     printf("GFLOP, MB: what the layer needs at least; TFLOP/s, GB/s: these by the time\n");
     printf("%-16s %4s %6s %4s %4s %9s %9s %9s %8s %8s %7s %6s %6s  %8s %8s %8s %9s %7s\n", "model", "type", "T", "rows",
            "L2", "layer ms", "p10", "p90", "GFLOP", "MB", "TFLOP/s", "GB/s", "/floor", "gate_up", "down", "combine",

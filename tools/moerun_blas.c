@@ -87,21 +87,17 @@ static bool bind_library(struct blas *b, const struct library *l, const char *fi
 bool blas_open(struct blas *b, const struct options *o, struct device *d)
 {
     const char *other = secure_getenv("MOE_BLAS_LIBRARY"), *colon = strchr(o->device, ':');
-    char kind = simulated(o) ? 'c' : o->device[0];
+    // Behind another driver library there is another device than a real BLAS would find.
+    bool real = !simulated(o) && !secure_getenv("MOE_CUDA_LIBRARY") && !secure_getenv("MOE_HIP_LIBRARY");
+    char kind = o->device[0] == 'h' ? 'h' : 'c';
+    int ordinal = colon ? atoi(colon + 1) : 0;
     *b = (struct blas){ .stream = d->stream };
-    // Behind another driver library there is another device than a real cuBLAS would find.
-    if (!other && (simulated(o) || secure_getenv("MOE_CUDA_LIBRARY") || secure_getenv("MOE_HIP_LIBRARY")))
+    if (real ? !(kind == 'h' ? enter_hip(ordinal) : enter_cuda(b, ordinal)) : !other)
         return false;
-    if (!simulated(o) && !getenv("MOE_CUDA_LIBRARY") &&
-        !(kind == 'h' ? enter_hip(colon ? atoi(colon + 1) : 0) : enter_cuda(b, colon ? atoi(colon + 1) : 0)))
-        return false;
-    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0]; i++) {
+    for (size_t i = 0; i < sizeof libraries / sizeof libraries[0] && !b->library; i++)
         if (libraries[i].device == kind && bind_library(b, &libraries[i], other ? other : libraries[i].file))
             return true;
-        if (b->library && libraries[i].device == kind)
-            break; // it is there and does not work: another version would not either
-    }
-    return false;
+    return false; // one that is there and does not work: another version would not either
 }
 
 // c[n][m] = sum over k of a[m][k] b[n][k], all of side n; column-major for BLAS, so a is transposed.

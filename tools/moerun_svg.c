@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 1280, HEIGHT = 660, SERIES_MAX = 16, BOXES_MAX = 4096, FONT = 13, SMALL = 12, COLOURS = 7 };
+enum { WIDTH = 1280, HEIGHT = 660, SERIES_MAX = 64, BOXES_MAX = 4096, FONT = 13, SMALL = 12, COLOURS = 7 };
 static const char *const colours[COLOURS] = { "#0072b2", "#d55e00", "#009e73", "#a3478a",
                                               "#b07d00", "#3a8fc7", "#333333" };
 static const char *const markers[COLOURS] = {
@@ -218,8 +218,8 @@ static void marker(struct drawing *g, const struct series *s, const struct plot_
     fprintf(g->f,
             "<path class=\"point\" transform=\"translate(%.1f %.1f)\" d=\"%s\" fill=\"%s\" stroke=\"%s\" "
             "stroke-width=\"%s\"><title>",
-            x, y, markers[s->look % COLOURS], s->warm ? "#ffffff" : colour, s->warm ? colour : "#ffffff",
-            s->warm ? "1.6" : "0.9");
+            x, y, markers[(s->look + s->look / COLOURS) % COLOURS], s->warm ? "#ffffff" : colour,
+            s->warm ? colour : "#ffffff", s->warm ? "1.6" : "0.9");
     escaped(g->f, q->model);
     fprintf(g->f, ", T = %d, L2 %s: %.4g ms (%.4g to %.4g), %.4g TFLOP/s, %.4g GB/s, %.3g FLOP/byte", q->tokens,
             q->warm ? "warm" : "cold", q->ms, q->p10, q->p90, q->flops / q->ms * 1e-9, q->bytes / q->ms * 1e-6,
@@ -289,11 +289,11 @@ static void ceilings(struct drawing *g, const struct panel *a)
     char line[160];
     fprintf(g->f, "<path d=\"M%.1f %.1fL%.1f %.1fH%.1f\" fill=\"none\" stroke=\"#222\" stroke-width=\"2\"/>\n", x0, y0,
             x, y, a->x.to);
-    snprintf(line, sizeof line, "%.0f TFLOP/s (%s)", p->tflops, p->tflops_from);
+    snprintf(line, sizeof line, p->tflops < 100 ? "%.4g TFLOP/s (%s)" : "%.0f TFLOP/s (%s)", p->tflops, p->tflops_from);
     double w = width_of(line, SMALL);
     text(g, a->x.to - 8, y - 8, SMALL, "end", "#222", line);
     take(g, a->x.to - 8 - w, y - 22, a->x.to, y - 4);
-    snprintf(line, sizeof line, "%.0f GB/s (%s)", p->gbps, p->gbps_from);
+    snprintf(line, sizeof line, p->gbps < 100 ? "%.4g GB/s (%s)" : "%.0f GB/s (%s)", p->gbps, p->gbps_from);
     w = width_of(line, SMALL);
     double start = length * 0.5 - w / 2;
     start = start < 6 ? 6 : start;
@@ -332,6 +332,8 @@ static void roofline(struct drawing *g)
         include(&a.x, g->point[i].flops / g->point[i].bytes);
         include(&a.y, g->point[i].flops / g->point[i].ms * 1e-9);
     }
+    include(&a.x, ridge / 20); // the slope has room for its label
+    include(&a.y, p->tflops / 20);
     widen(&a.x, 1.6, 4, 30);
     widen(&a.y, 1.8, 1.9, 30);
     fprintf(g->f, "<g stroke-width=\"1\">\n");
@@ -439,7 +441,8 @@ static void legend(struct drawing *g)
                     y - 10);
         if (s)
             fprintf(g->f, "<path transform=\"translate(%.1f %.1f)\" d=\"%s\" fill=\"%s\" stroke=\"%s\"/>\n", x + 14,
-                    y - 4, markers[s->look % COLOURS], s->warm ? "#ffffff" : colour, s->warm ? colour : "#ffffff");
+                    y - 4, markers[(s->look + s->look / COLOURS) % COLOURS], s->warm ? "#ffffff" : colour,
+                    s->warm ? colour : "#ffffff");
         text(g, x + 35, y, FONT, "start", "#222", name);
         x += w;
     }

@@ -1,166 +1,23 @@
 // moerun tune: every tile of rows measured for many numbers of tokens; a hint file names those that were faster than the tile
-// the model of the layer would choose (docs/runtime.md). And what reads such a file: hints_load().
+// the model of the layer would choose (docs/runtime.md). And what other commands do with such a file: hints_load().
 #include "moerun.h"
+#include "moerun_hints.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
-enum { HINT = 320, HINTS_MAX = 4096 };
 static const double least_gain = 0.02;
 
-struct hint {
-    char line[HINT]; // "moe-hint 1|IDENTITY|TOKENS|ROWS\n"
-    size_t identity; // how much of it says what it is about: device, image, shape
-    long long tokens;
-    int rows; // 0: measured now, and the own choice is as good
-    int own;  // the layer's own choice, if measured now
-};
-struct file { // comments and lines that are no hints stay as they are, before the hints
-    char *rest;
-    size_t nrest;
-    struct hint *h;
-    int n;
-};
 struct tune {
     const struct options *o;
     struct device *d;
     struct timer timer;
     struct layer l;
     struct json json;
-    struct file file;
+    struct hints file;
     int better;
 };
-
-// ---- hint files -------------------------------------------------------------------------------------------------------
-
-static bool parse_hint(const char *s, size_t n, struct hint *h)
-{
-    int used = 0;
-    char *bar;
-    if (n + 2 > sizeof h->line || strncmp(s, "moe-hint ", 9) != 0)
-        return false;
-    *h = (struct hint){ .rows = 0 };
-    memcpy(h->line, s, n);
-    if ((bar = strrchr(h->line, '|')))
-        *bar = 0;
-    char *last = bar ? strrchr(h->line, '|') : NULL;
-    if (bar)
-        *bar = '|';
-    if (!last || sscanf(last, "|%lld|%d%n", &h->tokens, &h->rows, &used) != 2 || h->tokens < 1 || h->rows < 1)
-        return false;
-    h->identity = (size_t)(last - h->line);
-    h->line[n] = '\n';
-    return true;
-}
-
-static bool same_identity(const struct hint *a, const struct hint *b)
-{
-    return a->identity == b->identity && !memcmp(a->line, b->line, a->identity);
-}
-
-// Adds a hint, or puts it in the place of the one for the same identity and tokens.
-static bool put(struct file *f, const struct hint *h)
-{
-    for (int i = 0; i < f->n; i++)
-        if (same_identity(&f->h[i], h) && f->h[i].tokens == h->tokens) {
-            f->h[i] = *h;
-            return true;
-        }
-    if (f->n == HINTS_MAX)
-        return report(EXIT_USAGE, "--hints: more than %d hints", HINTS_MAX);
-    f->h[f->n++] = *h;
-    return true;
-}
-
-static bool file_read(struct file *f, const char *path)
-{
-    char *text = NULL;
-    size_t n = 0;
-    *f = (struct file){ .h = calloc(HINTS_MAX, sizeof *f->h) };
-    if (!f->h)
-        return report(EXIT_INTERNAL, "out of memory");
-    if (!path || access(path, F_OK))
-        return true;
-    if (!read_file(path, &text, &n))
-        return false;
-    f->rest = malloc(n + 2);
-    bool ok = f->rest || report(EXIT_INTERNAL, "out of memory");
-    for (size_t at = 0; ok && at < n;) {
-        const char *end = memchr(text + at, '\n', n - at);
-        size_t length = end ? (size_t)(end - text) - at : n - at;
-        struct hint h;
-        if (parse_hint(text + at, length, &h)) {
-            ok = put(f, &h);
-        } else {
-            memcpy(f->rest + f->nrest, text + at, length);
-            f->nrest += length;
-            f->rest[f->nrest++] = '\n';
-        }
-        at += length + 1;
-    }
-    free(text);
-    return ok;
-}
-
-// The library takes it that between two hints for one tile that tile is right. Where that was measured to be wrong, a line that
-// names the layer's own choice stands between them.
-static int pinned(const struct file *f, const struct hint *h)
-{
-    const struct hint *below = NULL, *above = NULL;
-    for (int i = 0; i < f->n; i++) {
-        const struct hint *x = &f->h[i];
-        if (!x->rows || !same_identity(x, h))
-            continue;
-        if (x->tokens < h->tokens && (!below || x->tokens > below->tokens))
-            below = x;
-        if (x->tokens > h->tokens && (!above || x->tokens < above->tokens))
-            above = x;
-    }
-    return below && above && below->rows == above->rows && below->rows != h->own ? h->own : 0;
-}
-
-static int by_hint(const void *a, const void *b)
-{
-    const struct hint *x = a, *y = b;
-    size_t n = x->identity < y->identity ? x->identity : y->identity;
-    int c = memcmp(x->line, y->line, n);
-    return c                            ? c
-           : x->identity != y->identity ? (x->identity < y->identity ? -1 : 1)
-                                        : (x->tokens > y->tokens) - (x->tokens < y->tokens);
-}
-
-static bool write_all(const struct file *f, FILE *out)
-{
-    fwrite(f->rest, 1, f->nrest, out);
-    for (int i = 0; i < f->n; i++) {
-        const struct hint *h = &f->h[i];
-        int rows = h->rows ? h->rows : pinned(f, h);
-        if (rows)
-            fprintf(out, "%.*s|%lld|%d\n", (int)h->identity, h->line, h->tokens, rows);
-    }
-    return !ferror(out);
-}
-
-// Written aside and renamed: a reader sees the old file or the new one.
-static bool file_write(struct file *f, const char *path)
-{
-    char aside[4096];
-    snprintf(aside, sizeof aside, "%.4000s.%ld", path, (long)getpid());
-    qsort(f->h, (size_t)f->n, sizeof *f->h, by_hint);
-    FILE *out = fopen(aside, "w");
-    bool ok = out && write_all(f, out);
-    ok = out && !fflush(out) && !fsync(fileno(out)) && ok;
-    ok = out && !fclose(out) && ok && !rename(aside, path);
-    if (!ok) {
-        int why = errno;
-        if (out)
-            remove(aside);
-        return report(EXIT_USAGE, "cannot write %s: %s", path, strerror(why));
-    }
-    return true;
-}
 
 bool hints_load(struct layer *l, const struct options *o)
 {
@@ -243,11 +100,11 @@ static bool keep(struct tune *t, int tokens, int own, int rows)
     char line[HINT];
     if (device_fails(t->d, moe_layer_hint(t->l.moe, tokens, rows ? rows : own, line, sizeof line), "hint"))
         return false;
-    if (!parse_hint(line, strlen(line) - 1, &h))
+    if (!hint_parse(line, strlen(line) - 1, &h))
         return report(EXIT_INTERNAL, "not a hint: %s", line);
     h.rows = rows;
     h.own = own;
-    return put(&t->file, &h);
+    return hints_put(&t->file, &h);
 }
 
 static bool tune_tokens(struct tune *t, int tokens)
@@ -300,8 +157,8 @@ bool command_tune(const struct options *o)
             return report(EXIT_USAGE, "tune of 0 tokens");
     if (o->l2_cold && o->l2_warm)
         return report(EXIT_USAGE, "--l2=both: tune takes cold or warm: a hint is one tile");
-    if (!may_write(o->hints) || !file_read(&t.file, o->hints) || !device_open(&d, o))
-        return free(t.file.rest), free(t.file.h), false;
+    if (!may_write(o->hints) || !hints_read(&t.file, o->hints) || !device_open(&d, o))
+        return hints_free(&t.file), false;
     bool ok = timer_open(&t.timer, o, &d) && json_open(&t.json, o->json);
     if (ok && t.timer.simulated)
         fprintf(stderr, "moerun: warning: times on a simulated device say nothing; nor do hints made from them\n");
@@ -314,11 +171,10 @@ bool command_tune(const struct options *o)
     for (int i = 0; ok && i < o->nmodels; i++)
         ok = tune_model(&t, o->models[i]);
     progress_clear();
-    if (ok && o->hints && (ok = file_write(&t.file, o->hints)))
+    if (ok && o->hints && (ok = hints_write(&t.file, o->hints)))
         printf("%d hint%s of this run in %s\n", t.better, t.better == 1 ? "" : "s", o->hints);
     timer_close(&t.timer);
     device_close(&d);
-    free(t.file.rest);
-    free(t.file.h);
+    hints_free(&t.file);
     return json_close(&t.json) && ok;
 }

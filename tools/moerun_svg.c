@@ -106,7 +106,7 @@ static void label(struct drawing *g, const struct panel *a, double x, double y, 
 {
     static const struct {
         double dx, dy, part; // part of the width that is left of x
-    } places[] = { { 9, 4, 0 },  { 8, 15, 0 },   { 0, 20, .5 }, { -9, 4, 1 },  { -8, 15, 1 },
+    } places[] = { { 9, 4, 0 },  { 8, 15, 0 },   { 0, 20, .5 }, { -9, 4, 1 },  { -8, 15, 1 },  { 9, -2, 0 },
                    { 8, -7, 0 }, { 0, -10, .5 }, { -8, -7, 1 }, { 16, 10, 0 }, { -16, -10, 1 } };
     double w = width_of(s, SMALL);
     for (size_t i = 0; i < sizeof places / sizeof places[0]; i++) {

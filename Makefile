@@ -61,6 +61,8 @@ $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/mat
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o
+$(B)/tests/test_svg: $(B)/o/tools/moerun_svg.o
+$(B)/tests/test_hints: $(B)/o/tools/moerun_hints.o
 # By its soname the fake libamdhip64 is one that a program has loaded already.
 FAKES := $(B)/tests/libfakecuda.so $(B)/tests/libfakehip.so
 $(B)/tests/libfake%.so: tests/fake_%.c tests/fake_gpu.c tests/fake_gpu.h runtime/%_abi.h
@@ -201,6 +203,6 @@ install: all
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
 	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
-	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
+	install -m 644 kernels/moe.dsl kernels/bandwidth.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

@@ -62,6 +62,8 @@ $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/mat
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
 $(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o
+$(B)/tests/test_svg: $(B)/o/tools/moerun_svg.o
+$(B)/tests/test_hints: $(B)/o/tools/moerun_hints.o
 # By its soname the fake libamdhip64 is one that a program has loaded already.
 FAKES := $(B)/tests/libfakecuda.so $(B)/tests/libfakehip.so
 $(B)/tests/libfake%.so: tests/fake_%.c tests/fake_gpu.c tests/fake_gpu.h runtime/%_abi.h
@@ -111,7 +113,7 @@ test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-abi check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind \
+.PHONY: check-abi check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -176,6 +178,13 @@ check-tidy:
 	@clang-tidy --quiet --warnings-as-errors='*' $(filter-out targets/amdgpu/lld.c,$(wildcard compiler/*.c targets/*.c targets/*/*.c \
 	    runtime/*.c tools/*.c)) -- -std=c17 -D_GNU_SOURCE $(LLVM_CFLAGS)
 
+# A real module, cut at every 64th byte and with single bits flipped: loading must refuse it or give host code. Takes a quarter of an hour.
+check-damage: $(B)/moec
+	@$(B)/moec --arch=sm_80 --bitcode --ptx-only -o $(B)/damage.moe kernels/moe.dsl
+	@$(CC) -std=c17 -D_GNU_SOURCE -O1 -g -fsanitize=address -fno-omit-frame-pointer $(LLVM_CFLAGS) -o $(B)/damage tests/fuzz/damage.c $(SIM) \
+	    $(IMAGE) -L$(LLVM_PREFIX)/lib -Wl,-rpath,$(LLVM_PREFIX)/lib -lLLVM -lm -lpthread
+	@ASAN_OPTIONS=detect_leaks=0:handle_abort=1 $(B)/damage $(B)/damage.moe sm_80
+
 T ?= 60
 FUZZ_FLAGS := -std=c17 -D_GNU_SOURCE -g -O1 -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
 FUZZ_SRC = $(filter-out targets/tool.c,$(FRONT)) $(IMAGE) $(wildcard models/*.c)
@@ -202,6 +211,6 @@ install: all
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
 	install -m 644 compiler/moec.h $(PUBLIC) $(DESTDIR)$(PREFIX)/include/moe
-	install -m 644 kernels/moe.dsl $(DESTDIR)$(PREFIX)/share/moec
+	install -m 644 kernels/moe.dsl kernels/bandwidth.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

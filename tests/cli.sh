@@ -1,5 +1,5 @@
 #!/bin/sh
-# The contracts of the moec program: exit statuses, outputs, messages. cli.sh BUILD
+# The contracts of the programs: exit statuses, outputs, messages. cli.sh BUILD
 b=$1; moec=$b/moec; t=$(mktemp -d); bad=0; n=0
 trap 'rm -rf "$t"' EXIT
 ok() { n=$((n + 1)); [ "$1" = 0 ] || { echo "cli: FAILED: $2"; bad=$((bad + 1)); }; }
@@ -124,5 +124,55 @@ for w in clamped biases gate groups=3/1 groups=4/2q groups=4/5 groups=8/4p group
 done
 expect 2 "groups=4/2" "more choices than the groups have" $r --model=8:5:64:64:groups=4/2
 expect 2 "E:K:H:I" "too few numbers" $r --model=8:2:64
+# ---- moerun, on the simulator: its times say nothing, but everything around them runs
+r=$b/moerun; MOE_CACHE_DIR=$t/cache; export MOE_CACHE_DIR
+sim="--device=sim:sm_90a --model=2:1:16:16"
+expect 0 "exit status" "moerun: help" $r --help
+expect 2 "unknown option" "moerun: unknown option" $r bench --nonsense
+expect 2 "expected run, verify, bench, tune" "moerun: unknown command" $r nonsense
+expect 2 "expected cold, warm or both" "moerun: --l2" $r bench --l2=hot
+expect 2 "expected TFLOPS,GBPS" "moerun: --floor" $r bench --floor=790
+expect 2 "expected TFLOPS,GBPS" "moerun: --floor, negative" $r bench --floor=790,-1
+expect 2 "bench of 0 tokens" "moerun: bench of nothing" $r bench $sim --tokens=0
+expect 2 "tune of 0 tokens" "moerun: tune of nothing" $r tune $sim --tokens=0
+expect 2 "a hint is one tile" "moerun: tune for both" $r tune $sim --l2=both
+expect 2 "needs a GPU" "moerun: bench on eval" $r bench --device=eval
+expect 2 "cannot write /nonexistent/a.svg" "moerun: a picture that cannot be written" $r bench $sim --svg=/nonexistent/a.svg
+expect 2 "cannot write /nonexistent/a.json" "moerun: JSON that cannot be written" $r bench $sim --json=/nonexistent/a.json
+expect 2 "cannot write /nonexistent/hints" "moerun: hints that cannot be written" $r tune $sim --hints=/nonexistent/hints
+expect 2 "cannot read /nonexistent/hints" "moerun: hints that are not there" $r verify $sim --tokens=1 --hints=/nonexistent/hints
+expect 0 "sim:gfx942" "moerun: devices" $r info
+expect 0 "simulated" "moerun: one device" $r info --device=sim:sm_80
+expect 3 "" "moerun: no such device" $r info --device=cuda:99
+expect 0 "say nothing" "moerun: bench" $r bench $sim --tokens=1,9 --l2=both --repeats=2 --svg="$t/a.svg" --json="$t/a.json" --progress
+grep -q ' (our own kernel), .* (read, measured)' "$t/log"; ok $? "moerun: which ceilings were measured: $(grep ceilings "$t/log")"
+grep -q "$(printf '\r')" "$t/log"; ok $? "moerun: --progress shows none"
+[ "$(grep -c '"l2": "cold"' "$t/a.json")" = 2 ] && [ "$(grep -c '"l2": "warm"' "$t/a.json")" = 2 ]; ok $? "moerun: a row for each L2"
+for k in replays layer_ms_p10 layer_ms_p90 flops bytes tflops gbps ceiling_tflops ceiling_gbps_from floor_ms over_floor gate_up_ms with_routing_ms host_us result; do
+    grep -q "\"$k\": " "$t/a.json"; ok $? "moerun: no $k in the JSON"
+done
+[ "$(grep -o 'class="point"' "$t/a.svg" | wc -l)" = 8 ]; ok $? "moerun: points of the picture"
+! command -v xmllint >/dev/null 2>&1 || xmllint --noout "$t/a.svg"; ok $? "moerun: the picture is no XML"
+! command -v python3 >/dev/null 2>&1 || python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$t/a.json"; ok $? "moerun: no JSON"
+$r bench $sim --tokens=1 --repeats=2 > "$t/log" 2>"$t/err"; tr -d '\n' < "$t/err" | grep -q "$(printf '\r')" && ok 1 "moerun: progress without a terminal"
+expect 1 "less than 0.85 of the floor" "moerun: faster than possible" $r bench $sim --tokens=1 --repeats=1 --floor=1e-9,1e-9
+expect 0 "(--floor), 2 GB/s" "moerun: ceilings given" $r bench $sim --tokens=1 --repeats=1 --floor=1,2
+mkdir "$t/alone"; cp $M "$t/alone"
+expect 0 "790 is assumed" "moerun: no ceiling can be measured" $r bench $sim --tokens=1 --repeats=1 --source="$t/alone/moe.dsl"
+if ${CC:-cc} -shared -fPIC -o "$t/blas.so" tests/fake_blas.c; then
+    expect 0 "(cuBLAS, measured)" "moerun: the vendor's BLAS" env MOE_BLAS_LIBRARY="$t/blas.so" $r bench $sim --tokens=1 --repeats=1
+    expect 0 "(our own kernel)" "moerun: a BLAS that fails" env MOE_BLAS_LIBRARY="$t/blas.so" FAKE_BLAS=fail $r bench $sim --tokens=1 --repeats=1
+fi
+printf '# a comment\nmoe-hint 1|other|sm_90a|2:1:16:16|bf16|0|1|64\n' > "$t/hints"
+expect 0 "say nothing" "moerun: tune" $r tune $sim --tokens=1,2 --repeats=2 --hints="$t/hints" --json="$t/tune.json"
+grep -q '^# a comment$' "$t/hints" && grep -q '^moe-hint 1|other|' "$t/hints"; ok $? "moerun: tune lost lines of others"
+[ "$(ls "$t" | grep -c hints)" = 1 ]; ok $? "moerun: tune left a file aside"
+[ "$(grep -c '"fastest": 1' "$t/tune.json")" = 2 ] && [ "$(grep -c '"chosen": 1' "$t/tune.json")" = 2 ]; ok $? "moerun: tune's JSON"
+expect 0 "rows=16:" "moerun: the own choice" $r verify $sim --tokens=1
+d="moe-hint 1|$(sed -n 's/.*"device": "\([^"]*\)".*/\1/p' "$t/tune.json" | head -1)|sm_90a"
+echo "$d|2:1:16:16|bf16|0|1|64" > "$t/mine"; echo "$d|2:1:16:24|bf16|0|1|64" > "$t/shape"; sed 's/sm_90a/sm_80/' "$t/mine" > "$t/arch"
+expect 0 "rows=64:" "moerun: a hint" $r verify $sim --tokens=1 --hints="$t/mine"
+expect 0 "rows=16:" "moerun: a hint for another shape" $r verify $sim --tokens=1 --hints="$t/shape"
+expect 0 "rows=16:" "moerun: a hint for another arch" $r verify $sim --tokens=1 --hints="$t/arch"
 echo "cli: $((n - bad)) of $n checks passed"
 [ $bad -eq 0 ]

@@ -286,6 +286,10 @@ static void limits(void **state)
     assert_string_equal(r.text, "");
     r = run_on("sm_80,fast", HEAD "  store i32 0, ptr addrspace(3) %st, align 4\n" TAIL, 1, 64); // but bounds
     assert_non_null(strstr(r.text, "bounds"));
+    r = run_on("sm_80,fast", HEAD COPY COMMIT BARRIER TAIL, 1, 1024); // and leaks
+    assert_non_null(strstr(r.text, "leak"));
+    r = run_on("sm_80,fast", HEAD COPY COMMIT BARRIER NEXT WAIT(0) TAIL, 1, 1024); // bytes in flight are not
+    assert_string_equal(r.text, "");
 }
 
 static void refused(const char *spec, const char *ir, const char *words)

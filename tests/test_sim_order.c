@@ -392,6 +392,9 @@ static void too_many(void **state)
 {
     static int32_t out[WORDS];
     (void)state;
+    start("sm_90a,fast", NV_HEAD SPIN("w", LD("acquire.gpu.global"), "1") TAIL); // without shadow memory too
+    assert_non_null(strstr(once(0, 64, 2, out), "deadlock: "));
+    sim_close(&s);
     start("sm_90a,threads=2",
           NV_HEAD FIRST("g", "  %a = atomicrmw add ptr addrspace(1) %f, i32 1 acq_rel, align 4\n" SPIN(
                                  "w", "load atomic i32, ptr addrspace(1) %f acquire, align 4", "%nb")) BARRIER TAIL);

@@ -13,6 +13,7 @@ bool report(enum exit_status status, const char *fmt, ...)
 {
     va_list ap;
     va_start(ap, fmt);
+    progress_clear();
     fflush(stdout);
     fputs("moerun: ", stderr);
     vfprintf(stderr, fmt, ap);
@@ -88,11 +89,55 @@ static bool print_image(const struct options *o)
     return ok;
 }
 
+static void one_line(struct moe_device *d, const char *name)
+{
+    struct moe_info i = { .size = sizeof i };
+    if (moe_info(d, &i) == MOE_OK)
+        printf("%-16s %s, %s, %d multiprocessors, %.1f GB\n", name, i.name, i.arch, i.processors,
+               (double)i.memory_bytes * 1e-9);
+}
+
+// Every device that opens, and why each kind does not.
+static bool list_devices(void)
+{
+    static const char *const kinds[] = { "cuda", "hip" };
+    char name[64], why[512], first[512] = "";
+    struct moe_device *d;
+    int found = 0, simulators = 0;
+    for (int k = 0; k < 2; k++)
+        for (int n = 0; n < 256; n++, found++) {
+            snprintf(name, sizeof name, "%s:%d", kinds[k], n);
+            if (moe_open(name, &d, why, sizeof why)) {
+                if (!n)
+                    printf("%-16s none: %s\n", kinds[k], why);
+                break;
+            }
+            one_line(d, name);
+            moe_close(d);
+        }
+    for (int n = 0; simulator_arch(n); n++) {
+        snprintf(name, sizeof name, "sim:%s", simulator_arch(n));
+        if (moe_open(name, &d, why, sizeof why)) {
+            snprintf(first, sizeof first, "%s", first[0] ? first : why);
+            continue;
+        }
+        one_line(d, name);
+        moe_close(d);
+        simulators++;
+    }
+    if (!simulators)
+        printf("%-16s none: %s\n", "sim", first);
+    printf("%-16s the kernels' tile IR on the host\n", "eval");
+    return found + simulators > 0 || report(EXIT_MISSING, "no device here but eval");
+}
+
 bool command_info(const struct options *o)
 {
     struct device d;
     if (o->image)
         return print_image(o);
+    if (!o->device[0])
+        return list_devices();
     if (!device_open(&d, o))
         return false;
     const struct moe_info *i = &d.info;
@@ -109,6 +154,7 @@ bool command_info(const struct options *o)
 static void warning(void *user, const char *text)
 {
     (void)user;
+    progress_clear();
     fprintf(stderr, "moerun: warning: %s\n", text);
 }
 
@@ -124,8 +170,11 @@ int main(int argc, char **argv)
     moe_on_warning(warning, NULL);
     if (!strcmp(o.command, "cache"))
         return command_cache(&o) ? EXIT_FINE : reported() ? reported() : EXIT_INTERNAL;
-    device_choose(&o);
+    progress_init(o.progress);
+    if (o.command[0] != 'i') // without --device it lists them
+        device_choose(&o);
     bool ok = o.command[0] == 'b'   ? command_bench(&o)
+              : o.command[0] == 't' ? command_tune(&o)
               : o.command[0] == 'c' ? command_check(&o)
               : o.command[0] == 'i' ? command_info(&o)
                                     : command_verify(&o);

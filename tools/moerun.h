@@ -18,7 +18,7 @@ struct binding_option { // -D NAME=VALUE, -D alias=type
 };
 struct options {
     const char *command, *device, *image, *source, *json, *kernel, *variant, *arch, *stage, *mutate, *ptxas, *special,
-        *save, *against, *action; // action: of cache
+        *save, *against, *hints, *svg, *action; // action: of cache
     const struct model *models[LIST_MAX];
     int nmodels;
     struct custom_model { // --model=E:K:H:I[:...] or config.json
@@ -28,14 +28,15 @@ struct options {
     int ncustom;
     int tokens[LIST_MAX], ntokens;
     int rows[LIST_MAX], nrows; // tile of rows; empty: chosen; -1 alone: every variant
-    bool f16, verbose, bind_all, ptx, fused, no_cache;
-    int rank, ranks; // --parallel; ranks 0: not
-    char routing; // 'u'niform, 'z'ipf, 'o'ne, 'f'ile; ids not from the router: 'h'oles, 'b'eyond, 't'wice
+    bool f16, verbose, bind_all, ptx, fused, no_cache, progress;
+    bool l2_cold, l2_warm; // --l2; neither: cold
+    int rank, ranks;       // --parallel; ranks 0: not
+    char routing;          // 'u'niform, 'z'ipf, 'o'ne, 'f'ile; ids not from the router: 'h'oles, 'b'eyond, 't'wice
     double zipf;
     const char *routing_file;
     uint64_t seed;
     int repeats, columns, experts;
-    double budget, limit, x_scale, floor_tflops, floor_gbps;
+    double budget, limit, x_scale, floor_tflops, floor_gbps; // floor_*: 0: not given
     struct binding_option bindings[BINDINGS_MAX];
     int nbindings;
     struct ranged { // --int=NAME:LO:HI
@@ -79,6 +80,8 @@ const struct image_kernel *eval_kernel(const struct eval_source *s, int i);
 // Pointers of args are host memory. tile: of axes that have none.
 bool eval_launch(const struct eval_source *s, const struct image_kernel *k, const struct moe_arg *args, int nargs,
                  const int64_t *dims, int tile);
+
+const char *simulator_arch(int n); // of the compiler's; the simulator need not have it. NULL past the last
 
 // ---- moerun_device.c
 struct device {
@@ -242,9 +245,67 @@ bool judge_layer(struct layer *l, struct results *r, double budget, struct judge
 void judgement_done(struct judgement *j);                               // sets ok
 bool mutate(const struct layer *l, struct results *r, const char *how); // --mutate: damages results; false: unknown
 
+// ---- moerun_progress.c
+void progress_init(bool wanted);                                           // wanted: even if stderr is no terminal
+void progress(const char *fmt, ...) __attribute__((format(printf, 1, 2))); // at most 10 times a second
+void progress_clear(void);                                                 // before anything else is printed
+
+// ---- moerun_time.c
+struct times { // milliseconds; n: of how many
+    double median, p10, p90;
+    int n;
+};
+struct timer {
+    struct device *d;
+    struct guarded flush; // as large as no L2
+    void *event[2];
+    int repeats;
+    bool simulated; // times mean nothing there: fewer of everything
+};
+typedef bool timed_call(void *user);      // hands work to the device's stream
+struct times times_of(double *ms, int n); // sorts ms
+bool timer_open(struct timer *t, const struct options *o, struct device *d);
+void timer_close(struct timer *t);
+bool timer_calls(struct timer *t, bool warm, int repeats, timed_call *call, void *user, struct times *out);
+bool timer_steps(struct timer *t, struct layer *l, int from, int to, bool warm,
+                 struct times *out); // [from, to), as one graph
+
+// ---- moerun_blas.c
+struct library;
+struct blas {
+    void *library, *handle, *stream;
+    const struct library *row;
+    char name[16];
+    int (*destroy)(void *handle);
+    void (*gemm)(void); // of the row's type
+    // CUDA: the context that was current, and how to leave ours
+    void *before;
+    int device, (*set)(void *context), (*release)(int device);
+};
+// The library of the device's vendor; MOE_BLAS_LIBRARY names another file. false, without a word: none works here.
+bool blas_open(struct blas *b, const struct options *o, struct device *d);
+bool blas_gemm(struct blas *b, bool f16, int n, const void *w, const void *x, void *y);
+void blas_close(struct blas *b); // also after blas_open() gave false
+
+// ---- moerun_ceiling.c
+struct ceiling {
+    double value; // TFLOP/s or GB/s
+    bool proof;   // what is faster than this allows is an error of measurement: measured by the best there is, or given
+    char from[64]; // "cuBLAS, measured"
+    char why[160]; // not measured
+};
+struct ceilings {
+    struct ceiling tflops, gbps;
+};
+bool ceilings_find(struct ceilings *c, const struct options *o, struct device *d, struct timer *t);
+
+// ---- moerun_tune.c
+bool hints_load(struct layer *l, const struct options *o); // --hints; nothing if there is none
+
 // ---- commands
 bool command_verify(const struct options *o); // and run
 bool command_bench(const struct options *o);
+bool command_tune(const struct options *o);
 bool command_check(const struct options *o);
 bool command_info(const struct options *o);
 bool command_cache(const struct options *o);

@@ -37,7 +37,7 @@ void device_choose(struct options *o)
             moe_close(d);
     }
     o->device = there ? o->device : "cuda:0";
-    if (there || o->command[0] == 'b' || o->command[0] == 'i') // the simulator's times say nothing
+    if (there || o->command[0] == 'b' || o->command[0] == 't') // the simulator's times say nothing
         return;
     o->device = "sim:sm_90a";
     fprintf(stderr, "moerun: no GPU here: using the simulator, --device=%s\n", o->device);

@@ -31,6 +31,14 @@ struct eval_source {
     struct image_kernel *k;
 };
 
+const char *simulator_arch(int n)
+{
+    for (int i = 0; i < ntargets; n -= targets[i++]->narches)
+        if (n < targets[i]->narches)
+            return targets[i]->arches[n].name;
+    return NULL;
+}
+
 // ---- compiling
 // ------------------------------------------------------------------------------------------------------
 

@@ -48,6 +48,8 @@ bool jit_load(struct device *d, const struct options *o, const struct model *m)
     double start = now_seconds();
     int status = moe_jit(d->gpu, &c, &j, &d->image);
     free(text);
+    if (status || o->verbose)
+        progress_clear();
     if (o->verbose && !status)
         printf("image %s, loaded after %.3f s\n", origins[origin], now_seconds() - start);
     if (!status || !why[0]) // without words of the compiler: of the device

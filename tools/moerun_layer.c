@@ -244,7 +244,7 @@ bool layer_weights(struct layer *l, const struct options *o, struct device *d, c
         if (!make_weight(l, (enum weight)w))
             return false;
     return guarded_new(d, &l->b[B_BIAS], (size_t)m->experts * 4) &&
-           normal_init(&l->x, o->seed, TENSOR_X, o->x_scale, o->f16) && layer_make(l);
+           normal_init(&l->x, o->seed, TENSOR_X, o->x_scale, o->f16) && layer_make(l) && hints_load(l, o);
 }
 
 void layer_free(struct layer *l)

@@ -11,8 +11,8 @@ void print_usage(FILE *f)
     fputs("usage: moerun COMMAND [OPTIONS]\n"
           "  run     one layer, once, with its checks shown         verify  every stage against double precision\n"
           "  bench   times by graph replay, checked after           check   any kernel against the compiler's eval\n"
-          "  info    the device, or what --image holds              cache   list, prune or clear: images compiled "
-          "before\n"
+          "  tune    every tile of rows measured, hints written     info    the devices, or what --image holds\n"
+          "  cache   list, prune or clear: images compiled before\n"
           "where\n"
           "  --device=cuda:N|hip:N|sim:ARCH[,fast][,threads=N]|eval   sim: that GPU on the CPU, every fault named;\n"
           "                           eval: the tile IR on the host (default cuda:0 or hip:0;\n"
@@ -38,7 +38,12 @@ void print_usage(FILE *f)
           "  --columns=N              of each row of h and d that are checked (16)    --limit=X: relative L2 of a row\n"
           "  --x-scale=X              standard deviation of x (1)\n"
           "  --int=NAME:LO:HI         check: range of an integer parameter    --experts=N: of tile maps\n"
-          "  --floor=TFLOPS,GBPS      bench: the device's measured ceilings (790,4450)\n"
+          "  --floor=TFLOPS,GBPS      bench: the device's ceilings, in place of measuring them\n"
+          "  --l2=cold|warm|both      bench, tune: before each replay L2 is flushed, or holds what the last one left "
+          "(cold)\n"
+          "  --svg=FILE               bench: a picture of it        --progress: also where stderr is no terminal\n"
+          "  --hints=FILE             tune: written, merged with what is there; bench, verify, run: tiles that were "
+          "measured\n"
           "  --json=FILE   -v         --mutate=KIND: damages the results, to prove that the checks see it\n"
           "  --max-bytes=N[K|M|G] --max-age=N[s|m|h|d]   cache prune: what may stay\n"
           "exit status: 0 fine, 1 wrong results, 2 usage, 3 no such device or library, 70 internal\n",
@@ -149,6 +154,13 @@ static bool floors(const char *s, struct options *o)
            report(EXIT_USAGE, "--floor=%s: expected TFLOPS,GBPS", s);
 }
 
+static bool l2(const char *s, struct options *o)
+{
+    o->l2_cold = !strcmp(s, "cold") || !strcmp(s, "both");
+    o->l2_warm = !strcmp(s, "warm") || !strcmp(s, "both");
+    return o->l2_cold || o->l2_warm || report(EXIT_USAGE, "--l2=%s: expected cold, warm or both", s);
+}
+
 static bool rows(const char *s, struct options *o)
 {
     if (strcmp(s, "all"))
@@ -169,11 +181,11 @@ static bool text_option(const char *arg, struct options *o)
 {
     const struct {
         const char *name, **to;
-    } texts[] = { { "device", &o->device },  { "image", &o->image },     { "source", &o->source },
-                  { "json", &o->json },      { "kernel", &o->kernel },   { "variant", &o->variant },
-                  { "arch", &o->arch },      { "stage", &o->stage },     { "mutate", &o->mutate },
-                  { "ptxas", &o->ptxas },    { "special", &o->special }, { "save", &o->save },
-                  { "against", &o->against } };
+    } texts[] = { { "device", &o->device },   { "image", &o->image },     { "source", &o->source },
+                  { "json", &o->json },       { "kernel", &o->kernel },   { "variant", &o->variant },
+                  { "arch", &o->arch },       { "stage", &o->stage },     { "mutate", &o->mutate },
+                  { "ptxas", &o->ptxas },     { "special", &o->special }, { "save", &o->save },
+                  { "against", &o->against }, { "hints", &o->hints },     { "svg", &o->svg } };
     for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
         const char *v = value_of(arg, texts[i].name);
         if (v) {
@@ -267,6 +279,10 @@ static bool other_option(const char *arg, struct options *o)
         return o->ptx = true;
     if (!strcmp(arg, "--no-cache"))
         return o->no_cache = true;
+    if (!strcmp(arg, "--progress"))
+        return o->progress = true;
+    if ((v = value_of(arg, "l2")))
+        return l2(v, o);
     if (!strcmp(o->command, "cache") && arg[0] != '-' && !o->action) {
         o->action = arg;
         return true;
@@ -276,13 +292,18 @@ static bool other_option(const char *arg, struct options *o)
 
 static void defaults(struct options *o)
 {
-    bool bench = !strcmp(o->command, "bench"), run = !strcmp(o->command, "run");
+    bool tune = !strcmp(o->command, "tune"), bench = tune || !strcmp(o->command, "bench"),
+         run = !strcmp(o->command, "run");
+    const bool given = o->ntokens > 0;
+    o->l2_cold = o->l2_cold || !o->l2_warm;
     if (!o->nmodels)
         o->models[o->nmodels++] = model_find("tiny");
+    for (int t = 1; tune && !given && t <= 8192; t *= 2)
+        o->tokens[o->ntokens++] = t;
     if (!o->ntokens)
         o->tokens[o->ntokens++] = run ? 33 : 64;
     if (!o->repeats)
-        o->repeats = bench ? 20 : run ? 1 : simulated(o) ? 2 : 10;
+        o->repeats = bench && !simulated(o) ? 20 : run ? 1 : simulated(o) ? 2 : 10;
     if (!o->stage && !strcmp(o->command, "check")) // against the stage tile
         o->stage = "layout";
     if (o->limit == 0 && strcmp(o->command, "check"))
@@ -291,7 +312,7 @@ static void defaults(struct options *o)
 
 bool parse_options(int argc, char **argv, struct options *o)
 {
-    static const char *const commands[] = { "run", "verify", "bench", "check", "info", "cache" };
+    static const char *const commands[] = { "run", "verify", "bench", "tune", "check", "info", "cache" };
     bool known = false;
     *o = (struct options){ .command = argc > 1 ? argv[1] : "",
                            .device = "",
@@ -301,14 +322,12 @@ bool parse_options(int argc, char **argv, struct options *o)
                            .columns = 16,
                            .budget = 10,
                            .x_scale = 1,
-                           .floor_tflops = 790,
-                           .floor_gbps = 4450,
                            .max_bytes = -1,
                            .max_age = -1 };
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         known = known || !strcmp(o->command, commands[i]);
     if (!known)
-        return report(EXIT_USAGE, "expected run, verify, bench, check, info or cache; moerun --help tells");
+        return report(EXIT_USAGE, "expected run, verify, bench, tune, check, info or cache; moerun --help tells");
     for (int i = 2; i < argc; i++) {
         const char *arg = argv[i];
         bool ok = true;

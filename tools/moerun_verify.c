@@ -237,8 +237,10 @@ static bool verify_tokens(struct session *s, int tokens, int rows)
 {
     struct judgement j = { .sampled = 0 };
     struct results r = { .ids = NULL };
+    progress("%s, T = %d", s->l.m->name, tokens);
     bool ok =
         layer_tokens(&s->l, tokens, rows) && results_new(&s->l, &r) && judge_run(s, &r, &j) && surroundings(s, &j);
+    progress_clear();
     if (ok) {
         judgement_done(&j);
         print_line(s, &j);
@@ -255,6 +257,7 @@ static bool verify_model(struct session *s, const struct model *m)
     static const int chosen[1] = { 0 };
     int all[LIST_MAX];
     const int *rows = s->o->nrows ? s->o->rows : chosen;
+    progress("%s: weights", m->name);
     bool ok = device_load(s->d, s->o, m) && layer_weights(&s->l, s->o, s->d, m);
     int n = s->o->nrows ? s->o->nrows : 1;
     if (ok && s->o->nrows && s->o->rows[0] == -1) {
@@ -268,6 +271,7 @@ static bool verify_model(struct session *s, const struct model *m)
         layer_free(&s->l);
     s->l.d = NULL;
     device_unload(s->d);
+    progress_clear();
     return ok;
 }
 

@@ -293,7 +293,7 @@ static void sim_origin(const struct moesim_device *d, const void *p, char text[M
     if (!g || !r->writer || (uint32_t)(g->w_when >> 32) < r->writer_serial)
         return;
     const struct moesim_module *m = r->writer->module;
-    uint64_t site = g->w_who >> 12;
+    uint64_t site = who_site(g->w_who);
     const struct site *s = site && site <= (uint64_t)m->nsites ? m->sites[site - 1] : NULL;
     int n = s && s->line ? snprintf(text, MOESIM_WHY, "%.200s:%d:%d: ", m->file, s->line, s->col) : 0;
     snprintf(text + n, MOESIM_WHY - (size_t)n, "%.100s: block %u, thread %u", r->writer->fn->name,

@@ -48,7 +48,7 @@ struct moesim_tensor {
 struct moesim_api {
     int version;
     // spec: "ARCH[,seed=N][,threads=N][,fast][,limit=N][,budget=N]". seed: the order of everything (default 0: in order, copies land at
-    // the last moment). threads: workers (default: all processors). fast: no shadow memory, only bounds. limit: findings
+    // the last moment). threads: workers (default: all processors). fast: no shadow memory: no races. limit: findings
     // after which a launch gives up (default 20). budget: lane instructions of a block, after which it counts as running away (default
     // 2e10). NULL: why.
     struct moesim_device *(*open)(const char *spec, struct moesim_limits *limits, char why[MOESIM_WHY]);

@@ -237,7 +237,8 @@ void order_acquire(struct lane *l)
     struct launch *la = l->warp->block->launch;
     struct acquire a = l->acquire;
     l->acquire.access = 0;
-    if (a.global && !*(struct records *volatile *)&la->records)
+    __atomic_thread_fence(__ATOMIC_ACQUIRE); // behind the read of what another worker wrote after its record
+    if (a.global && !__atomic_load_n(&la->records, __ATOMIC_ACQUIRE))
         return;
     if (a.global)
         pthread_mutex_lock(&la->lock);
@@ -265,7 +266,7 @@ void order_atomic(struct lane *l, uint64_t at, bool global, int access)
     struct launch *la = l->warp->block->launch;
     struct records **t = global ? &la->records : &l->warp->block->records;
     uint32_t own = UINT32_MAX;
-    if (access & ACCESS_WRITE && (access & ACCESS_RELEASE || l->warp->fences || *(struct records *volatile *)t)) {
+    if (access & ACCESS_WRITE && (access & ACCESS_RELEASE || l->warp->fences || __atomic_load_n(t, __ATOMIC_ACQUIRE))) {
         if (global)
             pthread_mutex_lock(&la->lock);
         own = access & ACCESS_READ ? own_in(l, *t, at) : own;

@@ -312,16 +312,27 @@ void shadow_engine_done(struct lane *l, struct site *s, uint32_t at, int bytes)
 
 // ---- tensors -----------------------------------------------------------------------------------------------------
 
-// when: serial of the block << 32 | clock. who: site << 12 | atomic << 11 | thread.
+// when: serial of the block << 32 | clock. who: of when 28 bits | site 24 | atomic | thread 11. Two workers may enter the same byte at the
+// same time, which is no race of atomic ones nor of reads: an entry whose halves are of two accesses says nothing.
+enum { WHO_BITS = 36 };
+static uint64_t mark(uint64_t when)
+{
+    return when * 0x9e3779b97f4a7c15u >> WHO_BITS << WHO_BITS;
+}
+static bool whole(uint64_t when, uint64_t who)
+{
+    return (mark(when) ^ who) >> WHO_BITS == 0;
+}
+
 static bool global_before(const struct lane *l, uint64_t when, uint64_t who, int access)
 {
     const struct block *b = l->warp->block;
     uint32_t serial = (uint32_t)(when >> 32);
     int thread = (int)(who & 0x7ff), lanes = b->launch->machine->lanes;
-    if (!when || serial < b->launch->serial0)
+    if (!when || serial < b->launch->serial0 || !whole(when, who))
         return true;
     if (who >> 11 & 1 && access & ACCESS_ATOMIC) {
-        const struct site *o = serial == b->serial ? NULL : site_of(l, who >> 12);
+        const struct site *o = serial == b->serial ? NULL : site_of(l, who_site(who));
         if (!((access | (o ? o->access : 0)) & ACCESS_CTA) || serial == b->serial)
             return true;
     }
@@ -333,10 +344,10 @@ static bool global_before(const struct lane *l, uint64_t when, uint64_t who, int
 static void global_race(struct lane *l, struct site *s, const struct tensor *t, size_t at, uint64_t when, uint64_t who)
 {
     const struct block *b = l->warp->block;
-    const struct site *o = site_of(l, who >> 12);
+    const struct site *o = site_of(l, who_site(who));
     int lanes = b->launch->machine->lanes, thread = (int)(who & 0x7ff);
     char place[64];
-    finding(l, s, F_RACE, who >> 12,
+    finding(l, s, F_RACE, who_site(who),
             "byte %zu of '%s' was %s by block %u, thread %d (warp %d, lane %d), %s, and nothing orders that "
             "before this %s",
             at, t->name, past(o), (uint32_t)(when >> 32) - b->launch->serial0, thread, thread / lanes, thread % lanes,
@@ -347,7 +358,7 @@ static void global_race(struct lane *l, struct site *s, const struct tensor *t, 
 static bool may_repeat_global(struct lane *l, struct site *s, const struct tensor *t, size_t at, int bytes,
                               const struct gbyte *g)
 {
-    if (g->w_who >> 12 != s->id || (uint32_t)(g->w_when >> 32) != l->warp->block->serial ||
+    if (who_site(g->w_who) != s->id || (uint32_t)(g->w_when >> 32) != l->warp->block->serial ||
         bytes > (int)sizeof l->again.was)
         return false;
     l->again = (struct again){
@@ -394,12 +405,13 @@ static bool global_check(struct lane *l, struct site *s, const struct tensor *t,
 static void global_enter(const struct lane *l, const struct site *s, struct gbyte *g, int bytes, int access)
 {
     uint64_t when = (uint64_t)l->warp->block->serial << 32 | l->warp->clock;
-    uint64_t who = (uint64_t)s->id << 12 | (access & ACCESS_ATOMIC ? 1u << 11 : 0) | (unsigned)l->thread;
+    uint64_t who =
+        mark(when) | (uint64_t)(s->id & 0xffffff) << 12 | (access & ACCESS_ATOMIC ? 1u << 11 : 0) | (unsigned)l->thread;
     for (int i = 0; i < bytes; i++, g++)
         if (access & ACCESS_WRITE) {
             *g = (struct gbyte){ .w_when = when, .w_who = who };
         } else {
-            if (g->r_who[0] != who) {
+            if ((g->r_who[0] ^ who) << (64 - WHO_BITS)) {
                 g->r_when[1] = g->r_when[0];
                 g->r_who[1] = g->r_who[0];
             }

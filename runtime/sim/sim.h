@@ -164,6 +164,10 @@ struct moesim_kernel {
 struct gbyte { // shadow of one byte of a tensor that a kernel writes; 0: none. who: see shadow.c
     uint64_t w_when, w_who, r_when[2], r_who[2];
 };
+static inline uint32_t who_site(uint64_t who)
+{
+    return (uint32_t)(who >> 12 & 0xffffff);
+}
 struct region { // one allocation
     uint8_t *p;
     size_t bytes, mapped;

@@ -130,6 +130,17 @@ static bool worker_ready(struct worker *me, bool guarded)
            shared_ready(me, l, (l->kernel->sig->threads + per - 1) / per);
 }
 
+static void worker_free(struct worker *w)
+{
+    for (int k = 0; w->block.lanes && k < THREADS_MAX; k++)
+        free(w->block.lanes[k].copies);
+    free(w->block.lanes);
+    free(w->shared);
+    free(w->shadow);
+    if (w->stacks)
+        munmap(w->stacks, (size_t)w->nstacks * STACK_STRIDE);
+}
+
 // Where this thread's stack is, for the address sanitizer.
 static void own_stack(struct worker *me)
 {
@@ -174,8 +185,11 @@ static struct worker *free_seat(struct worker *me)
     new->launch = me->launch;
     new->home_stack = me->home_stack;
     new->home_size = me->home_size;
-    s->next = new; // its memory goes with the launch
-    return worker_ready(new, false) ? new : NULL;
+    if (worker_ready(new, false))
+        return s->next = new; // its memory goes with the launch
+    worker_free(new);
+    free(new);
+    return NULL;
 }
 
 static bool start_block(struct worker *me)
@@ -221,7 +235,7 @@ static bool run_seats(struct worker *me)
 static void note_move(struct launch *l)
 {
     pthread_mutex_lock(&l->lock);
-    l->moves++;
+    __atomic_add_fetch(&l->moves, 1, __ATOMIC_RELAXED);
     l->idle = 0;
     pthread_mutex_unlock(&l->lock);
 }
@@ -280,17 +294,6 @@ static void *work(void *user)
     pthread_mutex_unlock(&l->lock);
     sim_me = was;
     return NULL;
-}
-
-static void worker_free(struct worker *w)
-{
-    for (int k = 0; w->block.lanes && k < THREADS_MAX; k++)
-        free(w->block.lanes[k].copies);
-    free(w->block.lanes);
-    free(w->shared);
-    free(w->shadow);
-    if (w->stacks)
-        munmap(w->stacks, (size_t)w->nstacks * STACK_STRIDE);
 }
 
 static void run_workers(struct launch *l)

@@ -1,5 +1,5 @@
-// A server of one MoE layer: worker threads serve batches of any number of tokens from a queue, by captured graphs where
-// a batch fits into a bucket, while the main thread changes the image under them.
+// A server of one MoE layer: worker threads serve batches of any number of tokens from a queue, by captured graphs
+// where a batch fits into a bucket, while the main thread changes the image under them.
 //
 //   server [DEVICE [FILE]]    DEVICE: cuda:0, else sim:sm_90a. FILE: an image, or source for the JIT (kernels/moe.dsl)
 //

@@ -1,26 +1,27 @@
-// Tensors of other libraries (PyTorch, JAX, CuPy, TVM, ...) for moert.h and moelayer.h, by DLPack's C ABI. This header is
-// the manual.
+// Tensors of other libraries (PyTorch, JAX, CuPy, TVM, ...) for moert.h and moelayer.h, by DLPack's C ABI. This
+// header is the manual.
 //
 //   struct moe_dl_weights w = { .size = sizeof w, .gate = moe_dl(a), .up = moe_dl(b), .down = moe_dl(c) };
 //   struct moe_layer_weights weights = { .size = sizeof weights };
 //   if (moe_dl_get_weights(device, &desc, &w, &weights)) puts(moe_error(device, why, sizeof why));
 //                                           "down: [8, 256, 128] of bf16 expected, [8, 128, 256] of bf16 is given"
 //
-// WHAT IS CHECKED, and refused by the tensor's name: the version, the kind of device and its number, the element type,
-// the shape, that it lies densely in row-major order (of extents of 1 the stride does not matter), 16-byte alignment, and
-// for outputs that it is not read-only. Nothing is copied or converted.
+// WHAT IS CHECKED, and refused by the tensor's name: the version, the kind of device and its number, the element
+// type, the shape, that it lies densely in row-major order (of extents of 1 the stride does not matter), 16-byte
+// alignment, and for outputs that it is not read-only. Nothing is copied or converted.
 //
-// OWNERSHIP stays with the caller. Nothing is kept and no deleter is called, whether a tensor is taken or refused: the
-// functions read the structs and give pointers. The memory must live as long as those are used: that of weights as long as
-// the layer, that of a call until its stream is past it (a graph of it: as long as the graph is replayed). The structs
-// themselves (Python: the capsules) may go before, if something else keeps the memory. Of a version that is refused nothing
-// past the version is read.
+// OWNERSHIP stays with the caller. Nothing is kept and no deleter is called, whether a tensor is taken or refused:
+// the functions read the structs and give pointers. The memory must live as long as those are used: that of weights
+// as long as the layer, that of a call until its stream is past it (a graph of it: as long as the graph is
+// replayed). The structs themselves (Python: the capsules) may go before, if something else keeps the memory. Of a
+// version that is refused nothing past the version is read.
 //
-// STREAMS. DLPack says nothing about when the data are there. Ask the producer for the stream that the call will run on
-// (Python: tensor.__dlpack__(stream=...)), or launch on the stream that made them.
+// STREAMS. DLPack says nothing about when the data are there. Ask the producer for the stream that the call will run
+// on (Python: tensor.__dlpack__(stream=...)), or launch on the stream that made them.
 //
-// DEVICES. "cuda:N" takes kDLCUDA of number N and kDLCUDAManaged of any; "hip:N" kDLROCM of number N. "sim:ARCH" takes
-// kDLCPU: memory from moe_alloc(), which others wrap; other host memory the simulator refuses when a kernel gets it.
+// DEVICES. "cuda:N" takes kDLCUDA of number N and kDLCUDAManaged of any; "hip:N" kDLROCM of number N. "sim:ARCH"
+// takes kDLCPU: memory from moe_alloc(), which others wrap; other host memory the simulator refuses when a kernel
+// gets it.
 #ifndef MOEDLPACK_H
 #define MOEDLPACK_H
 #include "moelayer.h"

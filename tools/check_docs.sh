@@ -2,13 +2,14 @@
 # The C programs in docs/*.md (blocks marked c) and the examples, compiled with the public headers against libmoert.so alone, and
 # run on the simulator. The JIT's cache is in the build folder. check_docs.sh BUILD
 set -u
-b=$1 out=$1/docs bad=0
+b=$(cd "$1" && pwd) || exit 1
+out=$b/docs bad=0
 mkdir -p "$out"
-export MOE_CACHE_DIR="$PWD/$out/cache"
+export MOE_CACHE_DIR="$out/cache"
 rm -f "$out"/*.c
 
 build() { # source name
-    ${CC:-gcc} -std=c17 -O1 -g -Wall -Wextra -Wpedantic -Werror ${SANITIZE:-} -Iruntime -o "$out/$2" "$1" -L"$b" -Wl,-rpath,"$PWD/$b" -lmoert -lpthread
+    ${CC:-gcc} -std=c17 -O1 -g -Wall -Wextra -Wpedantic -Werror ${SANITIZE:-} -Iruntime -o "$out/$2" "$1" -L"$b" -Wl,-rpath,"$b" -lmoert -lpthread
 }
 judge() { # name command...
     name=$1; shift

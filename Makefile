@@ -20,6 +20,7 @@ FRONT := $(filter-out $(NEEDS_LLVM) compiler/describe.c,$(wildcard compiler/*.c)
     targets/amdgpu/arch.c
 IMAGE := runtime/image.c runtime/image_use.c
 RUNTIME := $(filter-out $(IMAGE),$(wildcard runtime/*.c)) $(IMAGE)
+PUBLIC := $(addprefix runtime/,moert.h moejit.h moelayer.h moedlpack.h image.h)
 SIM := $(wildcard runtime/sim/*.c)
 MOERUN := $(wildcard tools/moerun*.c) $(wildcard tests/ref_*.c) $(wildcard models/*.c)
 TESTS := $(patsubst tests/%.c,%,$(wildcard tests/test_*.c))
@@ -108,11 +109,11 @@ run:
 	@tools/run_layer.sh $(B)
 test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) all
-	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-sim check-seeds check-faults check-deps check-symbols
+	@$(MAKE) --no-print-directory -j$$(nproc) check check-cli check-ptx check-sim check-seeds check-faults check-deps check-symbols check-docs
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-abi check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
+.PHONY: check-abi check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -135,13 +136,20 @@ check-deps:
 	@tools/check_deps.sh
 check-abi:
 	@CC=$(CC) tools/check_abi.sh
+# The program in docs/runtime.md and the examples: public headers and libmoert.so alone, on the simulator.
+.PHONY: examples
+examples: $(B)/server
+$(B)/server: examples/server.c $(wildcard examples/*.h) $(PUBLIC) $(B)/libmoert.so
+	$(V)$(CC) -std=c17 -O2 -g $(WARN) $(SANITIZE) -Iruntime -o $@ $< -L$(B) -Wl,-rpath,'$$ORIGIN' -lmoert -lpthread
+check-docs: all
+	@CC="$(CC)" SANITIZE="$(SANITIZE)" tools/check_docs.sh $(B)
 check-symbols: $(B)/libmoert.so $(B)/libmoec.so $(B)/libmoesim.so
 	@tools/check_symbols.sh $(B)
 check-static: $(S)/moec $(B)/moec
 	@tools/check_static.sh $(B)
 # libmoert in one line of a plain C compiler: nothing of LLVM. Public headers alone, in C and in C++.
 check-direct:
-	@for h in compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h; do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
+	@for h in compiler/moec.h $(PUBLIC); do $(CC) -std=c17 -Wall -Wextra -Wpedantic -Werror -fsyntax-only -x c $$h \
 	    && g++ -std=c++17 -fsyntax-only -x c++ $$h || exit 1; done
 	@mkdir -p $(B) && $(CC) -std=c17 -D_GNU_SOURCE -shared -fPIC $(RUNTIME) -o $(B)/direct.so -ldl -lpthread && echo "direct build ok"
 check-device: all
@@ -202,7 +210,7 @@ install: all
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib $(DESTDIR)$(PREFIX)/include/moe $(DESTDIR)$(PREFIX)/share/moec
 	install $(B)/moec $(B)/moerun $(DESTDIR)$(PREFIX)/bin
 	install $(B)/libmoec.so $(B)/libmoert.so $(B)/libmoesim.so $(DESTDIR)$(PREFIX)/lib
-	install -m 644 compiler/moec.h runtime/moert.h runtime/moejit.h runtime/image.h $(DESTDIR)$(PREFIX)/include/moe
+	install -m 644 compiler/moec.h $(PUBLIC) $(DESTDIR)$(PREFIX)/include/moe
 	install -m 644 kernels/moe.dsl kernels/bandwidth.dsl $(DESTDIR)$(PREFIX)/share/moec
 clean:
 	rm -rf $(B)

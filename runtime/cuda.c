@@ -184,6 +184,7 @@ static int cuda_open(struct moe_device *d, const char *which)
     if (!c)
         return device_fail(d, MOE_ERR_MEMORY, "out of memory");
     d->state = c;
+    d->ordinal = ordinal;
     int status = open_library(d, c);
     if (!status)
         status = find_device(d, c, ordinal);

@@ -11,6 +11,7 @@ struct moe_device {
     const struct driver *driver;
     void *state; // the driver's own
     struct moe_info info;
+    int ordinal;          // N of "cuda:N"; 0 if the driver has no numbers
     pthread_mutex_t lock; // of error_text
     char error_text[ERROR_TEXT_MAX];
 };

@@ -217,6 +217,7 @@ static int hip_open(struct moe_device *d, const char *which)
     if (!h)
         return device_fail(d, MOE_ERR_MEMORY, "out of memory");
     d->state = h;
+    d->ordinal = ordinal;
     int status = open_library(d, h);
     if (!status)
         status = find_device(d, h, ordinal);

@@ -174,14 +174,19 @@ static int probe_all(const struct moe_layer *l)
     return status;
 }
 
+// On a stream of its own: while any stream is in capture, nobody may wait for the whole device.
 static int make_zeros(struct moe_layer *l)
 {
     size_t bytes = (size_t)l->desc.experts * 4;
+    void *stream = NULL;
     if (l->weights.select_bias)
         return MOE_OK;
     int status = moe_alloc(l->device, bytes, &l->zeros);
-    status = status ? status : moe_fill(l->device, l->zeros, 0, bytes, NULL);
-    return status ? status : moe_sync(l->device, NULL);
+    status = status ? status : moe_stream(l->device, &stream);
+    status = status ? status : moe_fill(l->device, l->zeros, 0, bytes, stream);
+    status = status ? status : moe_sync(l->device, stream);
+    int gone = moe_destroy(l->device, MOE_STREAM, stream);
+    return status ? status : gone;
 }
 
 static void identify(struct moe_layer *l, const struct image_desc *d)
@@ -260,6 +265,8 @@ static int check_call(const struct moe_layer *l, const struct moe_layer_call *c,
 int moe_layer_forward(const struct moe_layer *l, const struct moe_layer_call *call, void *stream)
 {
     struct moe_layer_call c = { .size = sizeof c };
+    if (call->size < sizeof call->size)
+        return device_fail(l->device, MOE_ERR_ARGUMENT, "layer: the call's size is not set");
     memcpy(&c, call, call->size < sizeof c ? call->size : sizeof c);
     if (c.tokens == 0)
         return MOE_OK;

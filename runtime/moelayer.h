@@ -4,7 +4,7 @@
 //   struct moe_layer_desc desc = { .size = sizeof desc, .experts = 128, .topk = 8, .hidden = 2048, .ffn = 768,
 //                                  .dtype = IMAGE_BF16, .renorm = 1, .scale = 1 };
 //   struct moe_layer_weights w = { .size = sizeof w, .gate = gate, .up = up, .down = down };
-//   moe_layer_create(device, image, &desc, &w, &layer);
+//   moe_layer_create(image, &desc, &w, &layer);
 //   moe_alloc(device, moe_layer_workspace(layer, 8192), &space);               once; or any memory of yours
 //   struct moe_layer_call call = { .size = sizeof call, .tokens = n, .x = x, .y = y, .logits = logits,
 //                                  .workspace = space, .workspace_bytes = bytes };

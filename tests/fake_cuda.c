@@ -123,7 +123,7 @@ CUresult cu_ctx_pop(CUcontext *context)
 CUresult cu_ctx_sync(void)
 {
     CALL("cuCtxSynchronize");
-    return fake_sync(NULL);
+    return fake_sync_all();
 }
 
 // ---- memory

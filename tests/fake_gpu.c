@@ -100,13 +100,18 @@ static struct {
     size_t n;
 } late;
 
-static void land(void)
+static void land_locked(void)
 {
-    pthread_mutex_lock(&lock);
     if (late.bytes)
         memcpy(late.to, late.bytes, late.n);
     free(late.bytes);
     late.bytes = NULL;
+}
+
+static void land(void)
+{
+    pthread_mutex_lock(&lock);
+    land_locked();
     pthread_mutex_unlock(&lock);
 }
 
@@ -137,14 +142,20 @@ FAKE_EXPORT struct fake_gpu fake_gpu = { .devices = 1,
                                          .thread = this_thread,
                                          .reset = reset };
 
-void fake_need_no_capture(void)
+static void count_captures(int everybody)
 {
     int capturing = 0;
     pthread_mutex_lock(&lock);
     for (struct object *o = objects; o; o = o->next)
-        capturing |= o->kind == FAKE_STREAM && o->capturing && pthread_equal(o->capturer, pthread_self());
+        capturing |=
+            o->kind == FAKE_STREAM && o->capturing && (everybody || pthread_equal(o->capturer, pthread_self()));
     fake_gpu.wrong += capturing;
     pthread_mutex_unlock(&lock);
+}
+
+void fake_need_no_capture(void)
+{
+    count_captures(0);
 }
 
 int fake_sync(void *stream)
@@ -154,6 +165,14 @@ int fake_sync(void *stream)
     fake_need_no_capture();
     if (!stream)
         land();
+    fake_gpu.synced_on = fake_here.current;
+    return 0;
+}
+
+int fake_sync_all(void)
+{
+    count_captures(1);
+    land();
     fake_gpu.synced_on = fake_here.current;
     return 0;
 }
@@ -198,12 +217,15 @@ int fake_copy(void *to, const void *from, const void *device, size_t bytes)
     fake_need_no_capture();
     if (!memory_of(device, bytes))
         return FAKE_INVALID;
-    land();
     if (device == to) {
+        pthread_mutex_lock(&lock);
+        land_locked(); // that of another thread, meanwhile
         late.to = to;
         late.n = bytes;
         late.bytes = memcpy(malloc(bytes + 1), from, bytes);
+        pthread_mutex_unlock(&lock);
     } else {
+        land();
         memcpy(to, from, bytes);
     }
     return 0;

@@ -5,8 +5,8 @@
 // A copy to the device lands late: when the legacy stream does something else or is waited for. Events are not ready before
 // somebody has waited for them.
 //
-// It checks its caller too: unknown or freed handles, the wrong current device, and allocation or synchronisation during
-// a capture count as `wrong`.
+// It checks its caller too: unknown or freed handles, the wrong current device, allocation or synchronisation in a thread
+// that captures, and synchronisation of the whole device while any thread does, count as `wrong`.
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 #include <stddef.h>
@@ -77,7 +77,8 @@ int fake_unload(void *module, const char *name);
 int fake_function(void **function, void *module, const char *name);
 int fake_run(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared, void *stream,
              void **args, void **extra);
-int fake_sync(void *stream); // NULL: the legacy stream, or everything
+int fake_sync(void *stream); // NULL: the legacy stream
+int fake_sync_all(void);     // the device: no stream of any thread may be in capture
 int fake_record(void *event, void *stream);
 int fake_event_sync(void *event);
 int fake_elapsed(float *ms, void *from, void *to);

@@ -120,7 +120,7 @@ hipError_t hip_device_set(int device)
 hipError_t hip_device_sync(void)
 {
     CALL("hipDeviceSynchronize");
-    return keep(fake_sync(NULL));
+    return keep(fake_sync_all());
 }
 
 // ---- memory

@@ -7,6 +7,7 @@ complain "$(grep -nE '#include "(\.\./)?(targets/[^t]|targets/tool|tools/|tests/
 complain "$(grep -nE '#include "\.\./runtime/' compiler/*.[ch] | grep -v 'runtime/image.h')" "compiler/ may include only runtime/image.h"
 complain "$(grep -nE '#include "(\.\./)+(compiler|targets|tools|tests|models)/' runtime/*.[ch] runtime/sim/*.[ch])" "runtime/ stands alone"
 complain "$(grep -nE '#include "(\.\./)+(runtime|tools|tests|models)/' targets/*.[ch] targets/*/*.[ch])" "targets/ may include only compiler/ headers"
+complain "$(grep -nE '#include "' examples/*.[ch] | grep -vE '"(moert|moejit|moelayer|moedlpack|image|helpers|versions)\.h"')" "examples/ may include only public headers"
 complain "$(grep -nwE 'sm_[0-9]+a?|gfx[0-9]+' $(git ls-files 'compiler/*.[ch]' 'compiler/*.def' 'runtime/*.[ch]') | grep -vE '^runtime/(cuda|image|moert|sim/machines.c|sim/moesim.h)|^compiler/moec.h|//')" "arch names outside targets/, kernels/, tests/, docs"
 complain "$(grep -nE 'nvvm|rocdl|nvptx|amdgpu' compiler/*.[ch] targets/*.[ch] | grep -vE '^compiler/(mlir|lower)\.[ch]|^targets/targets\.c|//')" "a vendor's name outside its folder"
 complain "$(grep -ln 'mlir-c/' $(git ls-files '*.[ch]') | grep -vE '^compiler/(mlir|lower)\.c$')" "mlir-c outside compiler/mlir.c and lower.c"

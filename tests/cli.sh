@@ -137,6 +137,8 @@ expect 2 "bench of 0 tokens" "moerun: bench of nothing" $r bench $sim --tokens=0
 expect 2 "tune of 0 tokens" "moerun: tune of nothing" $r tune $sim --tokens=0
 expect 2 "a hint is one tile" "moerun: tune for both" $r tune $sim --l2=both
 expect 2 "needs a GPU" "moerun: bench on eval" $r bench --device=eval
+expect 2 "needs a GPU" "moerun: streams on eval" $r verify --device=eval --model=2:1:16:16 --tokens=1 --streams=2
+expect 0 "4 streams at once" "moerun: streams" $r verify $sim --tokens=5 --streams=4
 expect 2 "cannot write /nonexistent/a.svg" "moerun: a picture that cannot be written" $r bench $sim --svg=/nonexistent/a.svg
 expect 2 "cannot write /nonexistent/a.json" "moerun: JSON that cannot be written" $r bench $sim --json=/nonexistent/a.json
 expect 2 "cannot write /nonexistent/hints" "moerun: hints that cannot be written" $r tune $sim --hints=/nonexistent/hints

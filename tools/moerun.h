@@ -35,7 +35,7 @@ struct options {
     double zipf;
     const char *routing_file;
     uint64_t seed;
-    int repeats, columns, experts;
+    int repeats, columns, experts, streams;
     double budget, limit, x_scale, floor_tflops, floor_gbps; // floor_*: 0: not given
     struct binding_option bindings[BINDINGS_MAX];
     int nbindings;
@@ -194,6 +194,7 @@ bool layer_tokens(struct layer *l, int tokens, int rows); // rows: tile, 0: chos
 bool layer_is_of_call(enum buffer b);                     // of a number of tokens, not of the layer
 bool layer_poison(struct layer *l);                       // everything that the kernels write
 bool layer_step(struct layer *l, enum moe_layer_step s);  // launches one step
+bool layer_launch(struct layer *l);                       // all of them
 bool layer_run(struct layer *l);                          // all of them, then waits
 bool layer_inputs_intact(struct layer *l, bool *intact);
 bool layer_guards_intact(struct layer *l, bool *intact);
@@ -203,7 +204,12 @@ void layer_row(void *layer, enum ref_matrix which, int expert, int index, double
 double layer_bias(void *layer, enum ref_matrix which, int expert, int index);           // ref_layer.bias
 int layer_variants(const struct layer *l, int *rows, int max);                          // tiles of rows
 
+// For another thread: the weights are l's, everything of a call its own; x is still to be made.
+void layer_share(struct layer *out, const struct layer *l, const struct options *o, struct device *d);
+enum { TENSOR_X = 10 }; // of normal_init()
+
 // ---- moerun_input.c
+bool input_bias(struct layer *l); // once a model
 bool input_make(struct layer *l); // on the host
 bool input_upload(struct layer *l);
 bool input_intact(struct layer *l, bool *intact);
@@ -301,6 +307,9 @@ bool ceilings_find(struct ceilings *c, const struct options *o, struct device *d
 
 // ---- moerun_tune.c
 bool hints_load(struct layer *l, const struct options *o); // --hints; nothing if there is none
+
+// ---- moerun_streams.c
+bool verify_streams(struct layer *l, int tokens, int rows, bool *fine); // --streams
 
 // ---- commands
 bool command_verify(const struct options *o); // and run

@@ -28,8 +28,18 @@ static void make_logits(struct layer *l)
         else if (special(l, "logits-low"))
             l->host_logits[i] = -200;
     }
+}
+
+bool input_bias(struct layer *l)
+{
+    int experts = l->m->experts;
+    l->host_bias = malloc((size_t)experts * sizeof *l->host_bias);
+    if (!l->host_bias)
+        return report(EXIT_INTERNAL, "out of memory");
     for (int e = 0; e < experts; e++)
-        l->host_bias[e] = l->m->bias ? (float)(0.02 * (random_unit(o->seed, 3000, (uint64_t)e) - 0.5)) : 0;
+        l->host_bias[e] = l->m->bias ? (float)(0.02 * (random_unit(l->o->seed, 3000, (uint64_t)e) - 0.5)) : 0;
+    return guarded_new(l->d, &l->b[B_BIAS], (size_t)experts * 4) &&
+           device_upload(l->d, l->b[B_BIAS].ptr, l->host_bias, (size_t)experts * 4);
 }
 
 // Whitespace-separated ids, token by token; fewer than needed are repeated.
@@ -112,9 +122,8 @@ bool input_make(struct layer *l)
     size_t t = (size_t)l->tokens;
     l->host_x = malloc(t * (size_t)m->hidden * 2 + 1);
     l->host_logits = malloc(t * (size_t)m->experts * 4 + 1);
-    l->host_bias = malloc((size_t)m->experts * 4);
     l->shared_weight = m->shared_gate ? malloc(t * sizeof *l->shared_weight + 1) : NULL;
-    if (!l->host_x || !l->host_logits || !l->host_bias || (m->shared_gate && !l->shared_weight))
+    if (!l->host_x || !l->host_logits || (m->shared_gate && !l->shared_weight))
         return report(EXIT_INTERNAL, "out of memory");
     normal_fill(&l->x, 0, (int64_t)l->tokens * m->hidden, l->host_x);
     for (int i = 0; special(l, "nan-row") && l->tokens > 5 && i < m->hidden; i++)
@@ -145,7 +154,7 @@ bool input_upload(struct layer *l)
     struct kept k[KEPT];
     kept_inputs(l, k);
     for (int i = 0; i < KEPT; i++)
-        if (k[i].p && !device_upload(l->d, l->b[k[i].b].ptr, k[i].p, l->b[k[i].b].bytes))
+        if (k[i].p && layer_is_of_call(k[i].b) && !device_upload(l->d, l->b[k[i].b].ptr, k[i].p, l->b[k[i].b].bytes))
             return false;
     return true;
 }
@@ -175,12 +184,11 @@ void input_free(struct layer *l)
 {
     free(l->host_x);
     free(l->host_logits);
-    free(l->host_bias);
     free(l->shared_weight);
     free(l->given_ids);
     free(l->given_weights);
     l->host_x = NULL;
-    l->host_logits = l->host_bias = l->given_weights = NULL;
+    l->host_logits = l->given_weights = NULL;
     l->given_ids = NULL;
     l->shared_weight = NULL;
 }

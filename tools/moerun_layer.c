@@ -12,7 +12,7 @@ const char *const buffer_names[BUFFERS] = {
     "tiles", "h",      "d",         "chosen",        "y"
 };
 const char *const step_names[MOE_LAYER_STEPS] = { "route", "count", "plan", "gate_up", "down", "combine" };
-enum { UPLOAD_PIECE = 32 << 20, TENSOR_X = 10 };
+enum { UPLOAD_PIECE = 32 << 20 };
 
 // ---- weights ----------------------------------------------------------------------------------------------------
 
@@ -243,8 +243,8 @@ bool layer_weights(struct layer *l, const struct options *o, struct device *d, c
     for (int w = 0; w < WEIGHTS; w++)
         if (!make_weight(l, (enum weight)w))
             return false;
-    return guarded_new(d, &l->b[B_BIAS], (size_t)m->experts * 4) &&
-           normal_init(&l->x, o->seed, TENSOR_X, o->x_scale, o->f16) && layer_make(l) && hints_load(l, o);
+    return input_bias(l) && normal_init(&l->x, o->seed, TENSOR_X, o->x_scale, o->f16) && layer_make(l) &&
+           hints_load(l, o);
 }
 
 void layer_free(struct layer *l)
@@ -260,6 +260,18 @@ void layer_free(struct layer *l)
         guarded_free(l->d, &l->b[i]);
     normal_free(&l->x);
     free(l->host_map);
+    free(l->host_bias);
+}
+
+void layer_share(struct layer *out, const struct layer *l, const struct options *o, struct device *d)
+{
+    *out = *l;
+    out->o = o;
+    out->d = d;
+    out->x = (struct normal){ .bits = NULL };
+    for (int i = 0; i < BUFFERS; i++)
+        if (layer_is_of_call((enum buffer)i))
+            out->b[i] = (struct guarded){ .base = NULL };
 }
 
 // ---- one number of tokens ---------------------------------------------------------------------------------------
@@ -355,6 +367,11 @@ static bool run_steps(struct layer *l, unsigned steps)
 bool layer_step(struct layer *l, enum moe_layer_step s)
 {
     return run_steps(l, 1u << s);
+}
+
+bool layer_launch(struct layer *l)
+{
+    return run_steps(l, 0);
 }
 
 bool layer_run(struct layer *l)

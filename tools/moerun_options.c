@@ -32,6 +32,7 @@ void print_usage(FILE *f)
           "  -D NAME=N | -D alias=type   dims and element types; check: free dims, compiled in with --bind\n"
           "  --save=DIR, --against=DIR  keep the results in files; compare with files kept on another device\n"
           "  --stage=tile|layout --arch=A   what eval runs; layout: scheduled and laid out for A\n"
+          "  --streams=N              verify: N threads at once replay a graph each, with changing inputs\n"
           "  --repeats=N              verify: runs that must be equal bit by bit (10); on sim each with the next seed "
           "(2); bench: timed replays (20)\n"
           "  --budget=SECONDS         for the end-to-end reference: at least 64 tokens, more while it lasts (10)\n"
@@ -228,7 +229,9 @@ static bool number_option(const char *arg, struct options *o, bool *ok)
     if ((v = value_of(arg, "seed"))) {
         *ok = integer(v, 0, INT64_MAX, &seed);
         o->seed = *ok ? (uint64_t)seed : 0;
-    } else if ((v = value_of(arg, "repeats")))
+    } else if ((v = value_of(arg, "streams")))
+        *ok = small_integer(v, 1, 64, &o->streams);
+    else if ((v = value_of(arg, "repeats")))
         *ok = small_integer(v, 1, 100000, &o->repeats);
     else if ((v = value_of(arg, "columns")))
         *ok = small_integer(v, 1, 1 << 20, &o->columns);

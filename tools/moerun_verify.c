@@ -237,6 +237,12 @@ static bool verify_tokens(struct session *s, int tokens, int rows)
 {
     struct judgement j = { .sampled = 0 };
     struct results r = { .ids = NULL };
+    bool fine = true;
+    if (s->o->streams) {
+        bool done = verify_streams(&s->l, tokens, rows, &fine);
+        s->all_fine = s->all_fine && fine;
+        return done;
+    }
     progress("%s, T = %d", s->l.m->name, tokens);
     bool ok =
         layer_tokens(&s->l, tokens, rows) && results_new(&s->l, &r) && judge_run(s, &r, &j) && surroundings(s, &j);

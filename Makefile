@@ -128,8 +128,10 @@ check-ptx: $(B)/moerun $(B)/tests/libptxsim.so
 SIMS := sm_80 sm_90a gfx942 gfx950
 check-sim: $(B)/moec $(B)/moerun $(B)/libmoesim.so
 	@for a in $(SIMS); do tests/device/run.sh $(B)/moerun sim:$$a || exit 1; done
+MODELS := 16:4:128:64:sigmoid:bias:2.5:groups=4/2p:shared=1,16:4:128:64:groups=4/2:shared=2:gate:raw:16,8:2:128:64:clamped:biases,8:2:128:64:gelu
 check-seeds: $(B)/moerun $(B)/libmoesim.so
 	@for a in $(SIMS); do $(B)/moerun verify --device=sim:$$a --model=4:2:640:192 --tokens=7 --rows=all --repeats=50 || exit 1; done
+	@for a in $(SIMS); do $(B)/moerun verify --device=sim:$$a --model=$(MODELS) --tokens=33 --rows=all --repeats=3 || exit 1; done
 check-faults: $(B)/moec $(B)/moerun $(B)/libmoesim.so $(B)/tests/mutate
 	@tests/faults.sh $(B)
 check-deps:
@@ -166,8 +168,9 @@ check-ubsan:
 	+@$(call sanitized,ubsan,undefined,check)
 check-oom:
 	+@$(call sanitized,oom,address,$(B)/oom/tests/test_oom,-DARENA_CHUNK=16) && ASAN_OPTIONS=detect_leaks=0 $(B)/oom/tests/test_oom
-check-valgrind: $(addprefix $(B)/tests/,$(TESTS))
-	@for t in test_image test_layout; do valgrind -q --error-exitcode=1 $(B)/tests/$$t >/dev/null && echo "$$t ok" || exit 1; done
+check-valgrind: $(FAKES) $(addprefix $(B)/tests/,$(TESTS))
+	@for t in test_image test_layout test_cuda test_hip; do valgrind -q --error-exitcode=1 --leak-check=full \
+	    --show-leak-kinds=definite --errors-for-leak-kinds=definite $(B)/tests/$$t >/dev/null && echo "$$t ok" || exit 1; done
 golden-update: $(B)/tests/test_golden
 	@GOLDEN_UPDATE=1 $<; git diff --stat -- tests/golden
 fmt:

@@ -62,15 +62,17 @@ void test_batch_prepare_fails(void **state);
 void test_batch_launch_fails(void **state);
 void test_batch_streams(void **state);
 void test_batch_threads(void **state);
+void test_batch_busy(void **state);
 void test_batch_off(void **state);
 #define COMMON_TESTS \
     cmocka_unit_test_setup(test_batch_same, setup), cmocka_unit_test_setup(test_batch_capture, setup), \
         cmocka_unit_test_setup(test_batch_missing, setup), cmocka_unit_test_setup(test_batch_prepare_fails, setup), \
         cmocka_unit_test_setup(test_batch_launch_fails, setup), cmocka_unit_test_setup(test_batch_streams, setup), \
-        cmocka_unit_test_setup(test_batch_threads, setup), cmocka_unit_test_setup(test_batch_off, setup), \
-        cmocka_unit_test_setup(test_no_library, setup), cmocka_unit_test_setup(test_missing_entry_points, setup), \
-        cmocka_unit_test_setup(test_memory, setup), cmocka_unit_test_setup(test_find, setup), \
-        cmocka_unit_test_setup(test_launch, setup), cmocka_unit_test_setup(test_launch_refusals, setup), \
-        cmocka_unit_test_setup(test_each_call_fails, setup), cmocka_unit_test_setup(test_launch_path, setup), \
-        cmocka_unit_test_setup(test_two_devices, setup), cmocka_unit_test_setup(test_threads, setup)
+        cmocka_unit_test_setup(test_batch_threads, setup), cmocka_unit_test_setup(test_batch_busy, setup), \
+        cmocka_unit_test_setup(test_batch_off, setup), cmocka_unit_test_setup(test_no_library, setup), \
+        cmocka_unit_test_setup(test_missing_entry_points, setup), cmocka_unit_test_setup(test_memory, setup), \
+        cmocka_unit_test_setup(test_find, setup), cmocka_unit_test_setup(test_launch, setup), \
+        cmocka_unit_test_setup(test_launch_refusals, setup), cmocka_unit_test_setup(test_each_call_fails, setup), \
+        cmocka_unit_test_setup(test_launch_path, setup), cmocka_unit_test_setup(test_two_devices, setup), \
+        cmocka_unit_test_setup(test_threads, setup)
 #endif

@@ -3,6 +3,7 @@
 
 #include <pthread.h>
 #include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -322,11 +323,17 @@ static void append(struct object *o, const struct launch *l)
     o->launches[o->n++] = *l;
 }
 
+// NULL and the handles 1 and 2 are default streams, which have no object.
+static bool is_default(const void *stream)
+{
+    return (uintptr_t)stream <= 2;
+}
+
 int fake_run(void *function, const struct fake_config *c, void *stream)
 {
-    struct object *s = stream ? fake_get(stream, FAKE_STREAM) : NULL;
+    struct object *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
     struct launch l;
-    int r = stream && !s ? FAKE_INVALID : read_launch(&l, function, c);
+    int r = !is_default(stream) && !s ? FAKE_INVALID : read_launch(&l, function, c);
     if (r)
         return r;
     if (s && s->capturing == 2)
@@ -426,6 +433,10 @@ static void begin_with(struct object *e)
         count_wrong();
     for (int i = 0; i < fake_gpu.slow; i++)
         sched_yield();
+    __atomic_add_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&fake_gpu.hold, __ATOMIC_RELAXED))
+        sched_yield();
+    __atomic_sub_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
 }
 
 static int end_with(struct object *e, int r)
@@ -436,8 +447,8 @@ static int end_with(struct object *e, int r)
 
 int fake_replay(void *exec, void *stream)
 {
-    struct object *e = fake_get(exec, FAKE_EXEC), *s = stream ? fake_get(stream, FAKE_STREAM) : NULL;
-    if (!e || (stream && !s))
+    struct object *e = fake_get(exec, FAKE_EXEC), *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
+    if (!e || (!is_default(stream) && !s))
         return FAKE_INVALID;
     if (s && s->capturing) {
         s->capturing = 2;
@@ -458,10 +469,10 @@ int fake_replay(void *exec, void *stream)
 
 int fake_capturing(void *stream, int *status)
 {
-    struct object *s = stream ? fake_get(stream, FAKE_STREAM) : NULL;
-    if (!s)
+    struct object *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
+    if (!s && !is_default(stream))
         return FAKE_HANDLE;
-    *status = s->capturing;
+    *status = s ? s->capturing : 0;
     return 0;
 }
 

@@ -36,6 +36,7 @@ struct fake_launch {
 struct fake_gpu {
     // set by the test
     int slow;      // executable graphs: other threads come in between
+    int hold;      // while set, whoever sets a node of one waits there
     int fail_at;   // the call of this number (from 1) fails; 0: none
     int fail_code; // with this code
     int devices, major, minor, shared_max, driver;
@@ -60,6 +61,7 @@ struct fake_gpu {
     struct fake_launch log[FAKE_LOG_MAX]; // launch number i (from 0) is in log[i % FAKE_LOG_MAX]
     int sets, replays;                    // of nodes of executable graphs; launches of these graphs
     void *replayed;                       // the last one
+    int held;                             // who waits, see hold
 };
 extern struct fake_gpu fake_gpu;
 

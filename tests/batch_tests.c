@@ -363,7 +363,7 @@ void test_batch_busy(void **state)
     make_list(&s, &l, KERNELS, 99);
     launch_and_check(&s, &l, s.stream, false);
     alarm(0);
-    __atomic_store_n(&fake->hold, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&fake->hold, 0, __ATOMIC_RELEASE);
     for (int i = 0; i < BATCH_WAYS; i++) {
         pthread_join(w[i].id, NULL);
         assert_int_equal(w[i].fails, 0);

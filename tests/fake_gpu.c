@@ -434,7 +434,7 @@ static void begin_with(struct object *e)
     for (int i = 0; i < fake_gpu.slow; i++)
         sched_yield();
     __atomic_add_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
-    while (__atomic_load_n(&fake_gpu.hold, __ATOMIC_RELAXED))
+    while (__atomic_load_n(&fake_gpu.hold, __ATOMIC_ACQUIRE))
         sched_yield();
     __atomic_sub_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
 }

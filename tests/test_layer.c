@@ -440,6 +440,55 @@ static void short_way(void **state)
     assert_int_equal(fake->live, 0);
 }
 
+// What a kernel requires of the tokens is asked at each call; a grid without blocks is left out.
+static void requirements(void **state)
+{
+    struct place p;
+    void *space;
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    size_t bytes = moe_layer_workspace(p.l, 100);
+    assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
+    const struct image_kernel *sig = p.l->k[L_COMBINE].sig;
+    struct image_dim *d = (struct image_dim *)(uintptr_t)sig->dims; // the image's copy, not constant
+    while (strcmp(d->name, "T"))
+        d++;
+    int64_t was = d->max;
+    fake->launches = 0;
+    d->max = 10;
+    struct moe_layer_call c = call_of(&p, 11, space, bytes);
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "T is 11, the kernel takes 0 to 10");
+    d->max = was;
+    d->multiple = 4;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "T is 11, not a multiple of 4");
+    d->multiple = 1;
+    assert_int_equal(fake->launches, 0);
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6);
+    struct image_clause *none = (struct image_clause *)(uintptr_t)p.l->k[L_PLAN].sig->clauses;
+    none->hi = none->lo;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6 + 5);
+    for (int i = 6; i < 11; i++)
+        assert_true(fake->log[i].grid > 0 && strcmp(fake->log[i].symbol, "plan"));
+    int chunk = 0; // a grid may depend on scalars
+    sig = p.l->k[L_COUNT].sig;
+    while (strcmp(sig->params[chunk].name, "chunk"))
+        chunk++;
+    ((struct image_kernel *)(uintptr_t)sig)->nclauses = 1;
+    struct image_clause *each = (struct image_clause *)(uintptr_t)sig->clauses;
+    *each = (struct image_clause){ .name = "c", .kind = IMAGE_EACH, .map = -1 };
+    each->lo = (struct image_expr){ 1, { { IMAGE_T_CONST, 0 } } };
+    each->hi = (struct image_expr){ 1, { { IMAGE_T_PARAM, chunk } } };
+    c.steps = 1u << MOE_COUNT;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->grid, 256); // slots a block, for few tokens
+    moe_free(p.d, space);
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+}
+
 // Shapes of kernels that a layer cannot take the short way, or not at all.
 static void odd_kernels(void **state)
 {
@@ -453,8 +502,10 @@ static void odd_kernels(void **state)
         params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } } };
     assert_true(layer_bind(&k, why) && k.direct);
     params[0].shape[1].dim = 0; // [T, T]: tokens that are the hidden size as well
+    sig.ndims = 1;
     assert_true(layer_bind(&k, why) && !k.direct);
     params[0].shape[1].dim = 1;
+    sig.ndims = 2;
     params[0].shape[0] = (struct image_extent){ -1, 8 }; // compiled for 8 tokens
     assert_true(layer_bind(&k, why) && !k.direct);
     params[0].shape[0] = (struct image_extent){ 0, 0 };
@@ -680,15 +731,11 @@ static void threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(descriptions, with_fake),
-        cmocka_unit_test_setup(calls, with_fake),
-        cmocka_unit_test_setup(launch_path, with_fake),
-        cmocka_unit_test_setup(short_way, with_fake),
-        cmocka_unit_test(odd_kernels),
-        cmocka_unit_test_setup(create_fails, with_fake),
-        cmocka_unit_test_setup(sizes, with_fake),
-        cmocka_unit_test_setup(hints, with_fake),
-        cmocka_unit_test(indices),
+        cmocka_unit_test_setup(descriptions, with_fake), cmocka_unit_test_setup(calls, with_fake),
+        cmocka_unit_test_setup(launch_path, with_fake),  cmocka_unit_test_setup(short_way, with_fake),
+        cmocka_unit_test_setup(requirements, with_fake), cmocka_unit_test(odd_kernels),
+        cmocka_unit_test_setup(create_fails, with_fake), cmocka_unit_test_setup(sizes, with_fake),
+        cmocka_unit_test_setup(hints, with_fake),        cmocka_unit_test(indices),
         cmocka_unit_test_setup(threads, with_sim),
     };
     return cmocka_run_group_tests(tests, make_image, free_image);

@@ -57,11 +57,17 @@ $(LITE)/o/%.o: %.c
 $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
+# ---- what a forward costs the host, measured on a device (docs/runtime.md)
+.PHONY: host-cost
+host-cost: $(B)/host-cost
+$(B)/host-cost: $(call obj,tools/host_cost.c $(RUNTIME))
+	$(V)$(CC) $(SANITIZE) -o $@ $^ -ldl -lpthread
+
 # ---- tests
 $(B)/tests/%: $(B)/o/tests/%.o $(call obj,$(COMPILER) $(RUNTIME) runtime/sim/matrix.c runtime/sim/matrix_sum.c tests/sim_ir.c $(wildcard tests/ref_*.c models/*.c))
 	@mkdir -p $(@D)
 	$(V)$(CC) $(SANITIZE) -o $@ $^ $(LLVM_LIBS) -lcmocka -ldl -lm -lpthread
-$(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o
+$(addprefix $(B)/tests/,test_cuda test_hip): $(B)/o/tests/driver_tests.o $(B)/o/tests/batch_tests.o
 $(B)/tests/test_svg: $(B)/o/tools/moerun_svg.o
 $(B)/tests/test_hints: $(B)/o/tools/moerun_hints.o
 # By its soname the fake libamdhip64 is one that a program has loaded already.

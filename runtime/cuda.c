@@ -5,23 +5,13 @@
 // entry point, the driver's code and its words. Nothing here checks arguments that moert.c has checked.
 //
 // The environment variable MOE_CUDA_LIBRARY names another library file (not for programs with raised privileges).
-#include "cuda_abi.h"
-#include "driver.h"
+#include "cuda.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct cuda {
-    void *library;
-    CUdevice device;
-    CUcontext context;
-    int major, minor; // compute capability
-#define MEMBER(required, member, symbol, params) CUresult(*member) params;
-    CUDA_SYMBOLS(MEMBER)
-#undef MEMBER
-};
 struct entry {
     const char *symbol;
     size_t offset; // of the member in struct cuda
@@ -51,7 +41,7 @@ static int map_error(CUresult r)
 }
 
 // The text "what: CUDA_ERROR_X (words)extra".
-static int cuda_fail(struct moe_device *d, CUresult r, const char *what, const char *extra)
+int cuda_fail(struct moe_device *d, CUresult r, const char *what, const char *extra)
 {
     struct cuda *c = d->state;
     const char *name = NULL, *text = NULL;
@@ -63,8 +53,8 @@ static int cuda_fail(struct moe_device *d, CUresult r, const char *what, const c
                        text ? text : "", extra);
 }
 
-// Makes our context current. *pushed says whether leave() must undo it.
-static CUresult enter(const struct cuda *c, bool *pushed)
+// Makes our context current. *pushed says whether cuda_leave() must undo it.
+CUresult cuda_enter(const struct cuda *c, bool *pushed)
 {
     CUcontext now = NULL;
     *pushed = false;
@@ -76,7 +66,7 @@ static CUresult enter(const struct cuda *c, bool *pushed)
     return r;
 }
 
-static void leave(const struct cuda *c, bool pushed)
+void cuda_leave(const struct cuda *c, bool pushed)
 {
     CUcontext was;
     if (pushed)
@@ -87,11 +77,11 @@ static void leave(const struct cuda *c, bool pushed)
 #define IN_CONTEXT(d, what, call) \
     do { \
         bool pushed_; \
-        CUresult r_ = enter(c, &pushed_); \
+        CUresult r_ = cuda_enter(c, &pushed_); \
         if (r_) \
             return cuda_fail(d, r_, "making the context current", ""); \
         r_ = (call); \
-        leave(c, pushed_); \
+        cuda_leave(c, pushed_); \
         return r_ ? cuda_fail(d, r_, what, "") : MOE_OK; \
     } while (0)
 
@@ -220,11 +210,11 @@ static int cuda_alloc(struct moe_device *d, size_t bytes, void **ptr)
     struct cuda *c = d->state;
     CUdeviceptr p = 0;
     bool pushed;
-    CUresult r = enter(c, &pushed);
+    CUresult r = cuda_enter(c, &pushed);
     if (r)
         return cuda_fail(d, r, "making the context current", "");
     r = c->mem_alloc(&p, bytes);
-    leave(c, pushed);
+    cuda_leave(c, pushed);
     if (r) {
         char extra[64];
         snprintf(extra, sizeof extra, ": %zu bytes were asked for", bytes);
@@ -305,35 +295,60 @@ static CUresult load_code(struct cuda *c, const void *code, CUmodule *module, ch
     return c->module_load(module, code, 2, options, values);
 }
 
-static int cuda_load(struct moe_device *d, const struct image_desc *m, void **module)
+static int load_module(struct moe_device *d, const struct image_desc *m, CUmodule *made)
 {
     struct cuda *c = d->state;
-    CUmodule made = NULL;
     char log[JIT_LOG + 2] = ": ";
     bool pushed;
-    int status = check_arch(d, c, m);
-    if (status)
-        return status;
-    CUresult r = enter(c, &pushed);
+    CUresult r = cuda_enter(c, &pushed);
     if (r)
         return cuda_fail(d, r, "making the context current", "");
-    r = load_code(c, m->code, &made, log + 2);
+    r = load_code(c, m->code, made, log + 2);
     if (r == CUDA_ERROR_NO_BINARY_FOR_GPU && m->kind == IMAGE_CUBIN && m->ptx_size)
-        r = load_code(c, m->ptx, &made, log + 2);
-    leave(c, pushed);
+        r = load_code(c, m->ptx, made, log + 2);
+    cuda_leave(c, pushed);
     if (r == CUDA_ERROR_UNSUPPORTED_PTX_VERSION)
         snprintf(log + 2, JIT_LOG, "the driver is for CUDA %d.%d, the PTX needs a later one",
                  d->info.driver_version / 1000, d->info.driver_version % 1000 / 10);
     if (r)
         return cuda_fail(d, r, "cuModuleLoadDataEx", log[2] ? log : "");
-    *module = made;
+    return MOE_OK;
+}
+
+static int cuda_load(struct moe_device *d, const struct image_desc *image, void **module)
+{
+    int status = check_arch(d, d->state, image);
+    if (status)
+        return status;
+    struct cuda_module *m = calloc(1, sizeof *m);
+    if (!m || !batch_init(&m->batch)) {
+        free(m);
+        return device_fail(d, MOE_ERR_MEMORY, "out of memory");
+    }
+    status = load_module(d, image, &m->handle);
+    if (status) {
+        cuda_batch_free(d->state, m);
+        free(m);
+        return status;
+    }
+    *module = m;
     return MOE_OK;
 }
 
 static int cuda_unload(struct moe_device *d, void *module)
 {
     struct cuda *c = d->state;
-    IN_CONTEXT(d, "cuModuleUnload", c->module_unload(module));
+    struct cuda_module *m = module;
+    CUmodule handle = m->handle;
+    bool pushed;
+    CUresult r = cuda_enter(c, &pushed);
+    cuda_batch_free(c, m);
+    free(m);
+    if (r)
+        return cuda_fail(d, r, "making the context current", "");
+    r = c->module_unload(handle);
+    cuda_leave(c, pushed);
+    return r ? cuda_fail(d, r, "cuModuleUnload", "") : MOE_OK;
 }
 
 static int cuda_kernel(struct moe_device *d, void *module, const struct image_kernel *k, void **function)
@@ -343,16 +358,16 @@ static int cuda_kernel(struct moe_device *d, void *module, const struct image_ke
     CUfunction f = NULL;
     char extra[192];
     bool pushed;
-    CUresult r = enter(c, &pushed);
+    CUresult r = cuda_enter(c, &pushed);
     if (r)
         return cuda_fail(d, r, "making the context current", "");
-    r = c->module_function(&f, module, k->symbol);
+    r = c->module_function(&f, ((const struct cuda_module *)module)->handle, k->symbol);
     const char *what = "cuModuleGetFunction";
     if (!r && k->shared > WITHOUT_ASKING) {
         what = "cuFuncSetAttribute";
         r = c->function_set(f, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)k->shared);
     }
-    leave(c, pushed);
+    cuda_leave(c, pushed);
     snprintf(extra, sizeof extra, ": kernel %.100s, %lld shared bytes", k->symbol, (long long)k->shared);
     if (r)
         return cuda_fail(d, r, what, extra);
@@ -366,11 +381,11 @@ static int cuda_launch(struct moe_device *d, void *function, const struct image_
     struct cuda *c = d->state;
     char what[160];
     bool pushed;
-    CUresult r = enter(c, &pushed);
+    CUresult r = cuda_enter(c, &pushed);
     if (r)
         return cuda_fail(d, r, "making the context current", "");
     r = c->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
-    leave(c, pushed);
+    cuda_leave(c, pushed);
     if (!r)
         return MOE_OK;
     snprintf(what, sizeof what, "cuLaunchKernel of %.100s", k->symbol);
@@ -464,6 +479,8 @@ const struct driver cuda_driver = {
     .unload = cuda_unload,
     .kernel = cuda_kernel,
     .launch = cuda_launch,
+    .launch_all = cuda_launch_all,
+    .launch_prepare = cuda_launch_prepare,
     .sync = cuda_sync,
     .create = cuda_create,
     .destroy = cuda_destroy,

@@ -1,11 +1,12 @@
-// The part of the CUDA driver API that cuda.c uses, declared here so that no vendor header is needed to build.
+// The part of the CUDA driver API that cuda.c and cuda_batch.c use, declared here so that no vendor header is needed to build.
 // Names and numbers: CUDA Driver API reference manual; the ABI of these entry points has not changed since CUDA 11.4.
 #ifndef MOE_CUDA_ABI_H
 #define MOE_CUDA_ABI_H
 #include <stddef.h>
 
 #ifndef MOE_VENDOR_HEADER // tests/abi_cuda.c holds the lists below against the vendor's own types and constants
-typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode;
+typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode,
+    CUstreamCaptureStatus;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -14,7 +15,29 @@ typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
 typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
+typedef struct CUgraphNode_st *CUgraphNode;
+typedef struct CUkern_st *CUkernel;
+typedef struct {
+    CUfunction func;
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    void **kernelParams, **extra;
+    CUkernel kern;
+    CUcontext ctx;
+} CUDA_KERNEL_NODE_PARAMS; // version 2, CUDA 12 and later
 #endif
+#define CUDA_NODE_PLACES(X) \
+    X(func, 0) \
+    X(gridDimX, 8) \
+    X(gridDimY, 12) \
+    X(gridDimZ, 16) \
+    X(blockDimX, 20) \
+    X(blockDimY, 24) \
+    X(blockDimZ, 28) \
+    X(sharedMemBytes, 32) \
+    X(kernelParams, 40) \
+    X(extra, 48) \
+    X(kern, 56) \
+    X(ctx, 64)
 
 #define CUDA_CONSTANTS(X) \
     X(CUDA_SUCCESS, 0) /* CUresult */ \
@@ -40,7 +63,8 @@ typedef struct CUgraphExec_st *CUgraphExec;
     X(CU_JIT_ERROR_LOG_BUFFER, 5)                         /* CUjit_option */ \
     X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6) \
     X(CU_STREAM_NON_BLOCKING, 1) \
-    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)
+    X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1) \
+    X(CU_STREAM_CAPTURE_STATUS_NONE, 0) /* CUstreamCaptureStatus */
 #ifndef MOE_VENDOR_HEADER
 #define CONSTANT(name, value) name = value,
 enum { CUDA_CONSTANTS(CONSTANT) };
@@ -90,6 +114,12 @@ enum { CUDA_CONSTANTS(CONSTANT) };
     X(0, graph_destroy, cuGraphDestroy, (CUgraph graph)) \
     X(0, graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream stream)) \
     X(0, exec_destroy, cuGraphExecDestroy, (CUgraphExec exec)) \
+    X(0, graph_create, cuGraphCreate, (CUgraph * graph, unsigned flags)) \
+    X(0, graph_kernel, cuGraphAddKernelNode_v2, \
+      (CUgraphNode * node, CUgraph graph, const CUgraphNode *after, size_t n, const CUDA_KERNEL_NODE_PARAMS *params)) \
+    X(0, exec_kernel, cuGraphExecKernelNodeSetParams_v2, \
+      (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)) \
+    X(0, capturing, cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status)) \
     X(0, error_name, cuGetErrorName, (CUresult error, const char **text)) \
     X(0, error_text, cuGetErrorString, (CUresult error, const char **text))
 #endif

@@ -14,6 +14,19 @@ struct moe_device {
     int ordinal;          // N of "cuda:N"; 0 if the driver has no numbers
     pthread_mutex_t lock; // of error_text
     char error_text[ERROR_TEXT_MAX];
+    bool batching; // launch_prepare() is asked; set before open(), which may clear it
+};
+// One kernel, checked and ready to go.
+union launch_value {
+    void *p;
+    int32_t i;
+    float f;
+};
+struct launch_item {
+    void *function;
+    const struct image_kernel *sig;
+    uint32_t blocks; // 0: nothing to launch
+    void **args;     // the addresses of the values, in the order that image.h says
 };
 enum { FILL_POISON = -1 };
 enum copy_direction { COPY_UP, COPY_DOWN };
@@ -33,6 +46,12 @@ struct driver {
     int (*kernel)(struct moe_device *d, void *module, const struct image_kernel *k, void **function);
     int (*launch)(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
                   void *stream);
+    // (optional; without: launch() one by one) n > 0 kernels of one module in the stream's order, each of at least one block.
+    // If one cannot be launched, those before it may have been.
+    int (*launch_all)(struct moe_device *d, void *module, const struct launch_item *items, int n, void *stream);
+    // (optional) Makes ready what launch_all() needs in order to be fast with so many kernels of this module; items are
+    // examples, never launched. Where that fails launch_all() is slower, nothing else.
+    void (*launch_prepare)(struct moe_device *d, void *module, const struct launch_item *items, int n);
     int (*sync)(struct moe_device *d, void *stream);
     int (*create)(struct moe_device *d, enum moe_object_kind kind, void **object); // stream, event
     int (*destroy)(struct moe_device *d, enum moe_object_kind kind, void *object);
@@ -50,7 +69,19 @@ extern const struct driver cuda_driver, hip_driver, sim_driver;
 // "3" -> 3, "" -> 0; anything else: -1.
 int device_ordinal(const char *which);
 
+bool environment_says(const char *variable); // set, and neither empty nor "0"
+
+// ---- moert.c, for layers
 struct moe_device *image_device(const struct moe_image *m);
+// All that moe_launch() does before it reaches the device. values and item->args, the caller's, must have room for the kernel's
+// parameters and dims, and stay until the launch.
+int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
+                   struct launch_item *item, union launch_value *values);
+// The last part of it: the grid and the device's limits; all of item but the arguments. dims and scalars as moe_image_grid()
+// takes them, checked.
+int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *scalars, struct launch_item *item);
+int launch_items(const struct moe_image *m, const struct launch_item *items, int n, void *stream); // n >= 0
+void launch_prepare(const struct moe_image *m, const struct launch_item *items, int n);
 
 // Keeps the text for moe_error() and returns status.
 int device_fail(struct moe_device *d, int status, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

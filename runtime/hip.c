@@ -9,24 +9,13 @@
 //
 // Dynamic LDS needs no permission: a launch is checked against the LDS of a compute unit (64 KB on gfx942, 160 KB on
 // gfx950), and hipFuncSetAttribute changes nothing about that.
-#include "driver.h"
-#include "hip_abi.h"
+#include "hip.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-struct hip {
-    void *library;
-    int device;
-#define MEMBER(required, member, symbol, params) hipError_t(*member) params;
-    HIP_SYMBOLS(MEMBER)
-#undef MEMBER
-#define MEMBER(required, member, symbol, params) const char *(*member)params;
-    HIP_TEXTS(MEMBER)
-#undef MEMBER
-};
 struct entry {
     const char *symbol;
     size_t offset; // of the member in struct hip
@@ -56,7 +45,7 @@ static int map_error(hipError_t r)
 }
 
 // The text "what: hipErrorX (code, words)extra".
-static int hip_fail(struct moe_device *d, hipError_t r, const char *what, const char *extra)
+int hip_fail(struct moe_device *d, hipError_t r, const char *what, const char *extra)
 {
     struct hip *h = d->state;
     const char *name = h->error_name ? h->error_name(r) : NULL;
@@ -67,8 +56,8 @@ static int hip_fail(struct moe_device *d, hipError_t r, const char *what, const 
                        text ? text : "", extra);
 }
 
-// Makes our device current. *was: what leave() must restore; -1: nothing.
-static hipError_t enter(const struct hip *h, int *was)
+// Makes our device current. *was: what hip_leave() must restore; -1: nothing.
+hipError_t hip_enter(const struct hip *h, int *was)
 {
     int now = -1;
     *was = -1;
@@ -81,7 +70,7 @@ static hipError_t enter(const struct hip *h, int *was)
     return r;
 }
 
-static void leave(const struct hip *h, int was)
+void hip_leave(const struct hip *h, int was)
 {
     if (was >= 0)
         h->device_set(was);
@@ -91,11 +80,11 @@ static void leave(const struct hip *h, int was)
 #define ON_DEVICE(d, what, call) \
     do { \
         int was_; \
-        hipError_t r_ = enter(h, &was_); \
+        hipError_t r_ = hip_enter(h, &was_); \
         if (r_) \
             return hip_fail(d, r_, "making the device current", ""); \
         r_ = (call); \
-        leave(h, was_); \
+        hip_leave(h, was_); \
         return r_ ? hip_fail(d, r_, what, "") : MOE_OK; \
     } while (0)
 
@@ -223,6 +212,7 @@ static int hip_open(struct moe_device *d, const char *which)
         status = find_device(d, h, ordinal);
     if (!status)
         status = read_info(d, h);
+    d->batching = d->batching && environment_says("MOE_HIP_BATCH"); // hip_batch.c says why
     if (status) { // the library stays open: a driver does not like to be unloaded
         free(h);
         d->state = NULL;
@@ -242,11 +232,11 @@ static int hip_alloc(struct moe_device *d, size_t bytes, void **ptr)
     struct hip *h = d->state;
     void *p = NULL;
     int was;
-    hipError_t r = enter(h, &was);
+    hipError_t r = hip_enter(h, &was);
     if (r)
         return hip_fail(d, r, "making the device current", "");
     r = h->mem_alloc(&p, bytes);
-    leave(h, was);
+    hip_leave(h, was);
     if (r) {
         char extra[64];
         snprintf(extra, sizeof extra, ": %zu bytes were asked for", bytes);
@@ -297,27 +287,55 @@ static int check_arch(struct moe_device *d, const struct image_desc *m)
     return MOE_OK;
 }
 
-static int hip_load(struct moe_device *d, const struct image_desc *m, void **module)
+static int load_module(struct moe_device *d, const struct image_desc *m, hipModule_t *made)
 {
     struct hip *h = d->state;
-    int status = check_arch(d, m);
+    ON_DEVICE(d, "hipModuleLoadData", h->module_load(made, m->code));
+}
+
+static int hip_load(struct moe_device *d, const struct image_desc *image, void **module)
+{
+    int status = check_arch(d, image);
     if (status)
         return status;
-    ON_DEVICE(d, "hipModuleLoadData", h->module_load((hipModule_t *)module, m->code));
+    struct hip_module *m = calloc(1, sizeof *m);
+    if (!m || !batch_init(&m->batch)) {
+        free(m);
+        return device_fail(d, MOE_ERR_MEMORY, "out of memory");
+    }
+    status = load_module(d, image, &m->handle);
+    if (status) {
+        hip_batch_free(d->state, m);
+        free(m);
+        return status;
+    }
+    *module = m;
+    return MOE_OK;
 }
 
 static int hip_unload(struct moe_device *d, void *module)
 {
     struct hip *h = d->state;
-    ON_DEVICE(d, "hipModuleUnload", h->module_unload(module));
+    struct hip_module *m = module;
+    hipModule_t handle = m->handle;
+    int was;
+    hipError_t r = hip_enter(h, &was);
+    hip_batch_free(h, m);
+    free(m);
+    if (r)
+        return hip_fail(d, r, "making the device current", "");
+    r = h->module_unload(handle);
+    hip_leave(h, was);
+    return r ? hip_fail(d, r, "hipModuleUnload", "") : MOE_OK;
 }
 
 static int hip_kernel(struct moe_device *d, void *module, const struct image_kernel *k, void **function)
 {
     struct hip *h = d->state;
+    const struct hip_module *m = module;
     char what[160];
     snprintf(what, sizeof what, "hipModuleGetFunction of %.100s", k->symbol);
-    ON_DEVICE(d, what, h->module_function((hipFunction_t *)function, module, k->symbol));
+    ON_DEVICE(d, what, h->module_function((hipFunction_t *)function, m->handle, k->symbol));
 }
 
 static int hip_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
@@ -326,11 +344,11 @@ static int hip_launch(struct moe_device *d, void *function, const struct image_k
     struct hip *h = d->state;
     char what[160];
     int was;
-    hipError_t r = enter(h, &was);
+    hipError_t r = hip_enter(h, &was);
     if (r)
         return hip_fail(d, r, "making the device current", "");
     r = h->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
-    leave(h, was);
+    hip_leave(h, was);
     if (!r)
         return MOE_OK;
     snprintf(what, sizeof what, "hipModuleLaunchKernel of %.100s", k->symbol);
@@ -426,6 +444,8 @@ const struct driver hip_driver = {
     .unload = hip_unload,
     .kernel = hip_kernel,
     .launch = hip_launch,
+    .launch_all = hip_launch_all,
+    .launch_prepare = hip_launch_prepare,
     .sync = hip_sync,
     .create = hip_create,
     .destroy = hip_destroy,

@@ -1,11 +1,11 @@
-// The part of the HIP runtime API that hip.c uses, declared here so that no vendor header is needed to build.
+// The part of the HIP runtime API that hip.c and hip_batch.c use, declared here so that no vendor header is needed to build.
 // Names and numbers: HIP API reference; all of them are the same in ROCm 5.2 to 7.
 #ifndef MOE_HIP_ABI_H
 #define MOE_HIP_ABI_H
 #include <stddef.h>
 
 #ifndef MOE_VENDOR_HEADER // tests/abi_hip.c holds the lists below against the vendor's own types and constants
-typedef int hipError_t, hipDevice_t, hipDeviceAttribute_t, hipMemcpyKind, hipStreamCaptureMode;
+typedef int hipError_t, hipDevice_t, hipDeviceAttribute_t, hipMemcpyKind, hipStreamCaptureMode, hipStreamCaptureStatus;
 typedef void *hipDeviceptr_t;
 typedef struct hipDeviceProp_t hipDeviceProp_t;
 typedef struct ihipModule_t *hipModule_t;
@@ -15,7 +15,25 @@ typedef struct ihipEvent_t *hipEvent_t;
 typedef struct ihipGraph *hipGraph_t;
 typedef struct hipGraphExec *hipGraphExec_t;
 typedef struct hipGraphNode *hipGraphNode_t;
+typedef struct {
+    unsigned x, y, z;
+} dim3;
+typedef struct {
+    dim3 blockDim;
+    void **extra;
+    void *func; // a hipFunction_t will do: what is not a function of the host is taken for one
+    dim3 gridDim;
+    void **kernelParams;
+    unsigned sharedMemBytes;
+} hipKernelNodeParams;
 #endif
+#define HIP_NODE_PLACES(X) \
+    X(blockDim, 0) \
+    X(extra, 16) \
+    X(func, 24) \
+    X(gridDim, 32) \
+    X(kernelParams, 48) \
+    X(sharedMemBytes, 56)
 
 #define HIP_CONSTANTS(X) \
     X(hipSuccess, 0) /* hipError_t */ \
@@ -39,7 +57,8 @@ typedef struct hipGraphNode *hipGraphNode_t;
     X(hipMemcpyDeviceToHost, 2) \
     X(hipEventDefault, 0) \
     X(hipStreamNonBlocking, 1) \
-    X(hipStreamCaptureModeThreadLocal, 1)
+    X(hipStreamCaptureModeThreadLocal, 1) \
+    X(hipStreamCaptureStatusNone, 0) /* hipStreamCaptureStatus */
 #ifndef MOE_VENDOR_HEADER
 #define CONSTANT(name, value) name = value,
 enum { HIP_CONSTANTS(CONSTANT) };
@@ -95,6 +114,13 @@ enum {
     X(0, graph_destroy, hipGraphDestroy, (hipGraph_t graph)) \
     X(0, graph_launch, hipGraphLaunch, (hipGraphExec_t exec, hipStream_t stream)) \
     X(0, exec_destroy, hipGraphExecDestroy, (hipGraphExec_t exec)) \
+    X(0, graph_create, hipGraphCreate, (hipGraph_t * graph, unsigned flags)) \
+    X(0, graph_kernel, hipGraphAddKernelNode, \
+      (hipGraphNode_t * node, hipGraph_t graph, const hipGraphNode_t *after, size_t n, \
+       const hipKernelNodeParams *params)) \
+    X(0, exec_kernel, hipGraphExecKernelNodeSetParams, \
+      (hipGraphExec_t exec, hipGraphNode_t node, const hipKernelNodeParams *params)) \
+    X(0, capturing, hipStreamIsCapturing, (hipStream_t stream, hipStreamCaptureStatus * status)) \
     X(0, last_error, hipGetLastError, (void))
 #define HIP_TEXTS(X) \
     X(0, error_name, hipGetErrorName, (hipError_t error)) \

@@ -174,6 +174,30 @@ static int probe_all(const struct moe_layer *l)
     return status;
 }
 
+// As many kernels at once as calls have: with logits, with given ids, and the experts alone.
+static void prepare(const struct moe_layer *l)
+{
+    static const unsigned experts = 1u << MOE_GATE_UP | 1u << MOE_DOWN | 1u << MOE_COMBINE;
+    void *somewhere = (void *)(uintptr_t)4096, *parts[MOE_LAYER_PARTS];
+    struct layer_ready r;
+    struct layer_sizes s;
+    for (int i = 0; i < MOE_LAYER_PARTS; i++)
+        parts[i] = somewhere;
+    for (int i = 0; i < 3; i++) {
+        struct moe_layer_call c = { .size = sizeof c,
+                                    .tokens = 1,
+                                    .x = somewhere,
+                                    .y = somewhere,
+                                    .ids = somewhere,
+                                    .weights = somewhere,
+                                    .logits = i == 0 ? somewhere : NULL,
+                                    .steps = i == 2 ? experts : 0,
+                                    .parts = parts };
+        if (layer_sizes(l, 1, l->tile[0], &s) && !layer_collect(l, &c, &s, 0, &r))
+            launch_prepare(l->image, r.item, r.n);
+    }
+}
+
 // On a stream of its own: while any stream is in capture, nobody may wait for the whole device.
 static int make_zeros(struct moe_layer *l)
 {
@@ -212,12 +236,14 @@ int moe_layer_create(struct moe_image *image, const struct moe_layer_desc *desc,
         return device_fail(d, MOE_ERR_ARGUMENT, "%s", why);
     }
     l->device = d;
+    l->image = image;
     int status = make_zeros(l);
     status = status ? status : probe_all(l);
     if (status) {
         moe_layer_free(l);
         return status;
     }
+    prepare(l);
     identify(l, moe_describe(image));
     layer_choose(l);
     *out = l;
@@ -239,26 +265,19 @@ const struct moe_layer_desc *moe_layer_describe(const struct moe_layer *l)
 
 // ---- running ----------------------------------------------------------------------------------------------------
 
-static int launch(void *stream, enum layer_launch n, const struct layer_kernel *k, const struct moe_arg *args)
-{
-    (void)n;
-    return moe_launch(k->kernel, args, k->sig->nparams, NULL, stream);
-}
-
-static int check_call(const struct moe_layer *l, const struct moe_layer_call *c, int rows)
+static int check_call(const struct moe_layer *l, const struct moe_layer_call *c, int rows, struct layer_sizes *s)
 {
     struct moe_device *d = l->device;
-    struct layer_sizes s;
     if (layer_tile_index(l, rows) < 0)
         return device_fail(d, MOE_ERR_ARGUMENT, "layer: the image has no tile of %d rows", rows);
-    if (!layer_sizes(l, c->tokens, rows, &s))
+    if (!layer_sizes(l, c->tokens, rows, s))
         return device_fail(d, MOE_ERR_ARGUMENT, "layer: %lld tokens: tokens times choices must stay below 2^31",
                            (long long)c->tokens);
     if (!c->logits && !(c->ids && c->weights))
         return device_fail(d, MOE_ERR_ARGUMENT, "layer: neither logits nor both ids and weights are given");
-    if (!c->parts && (!c->workspace || c->workspace_bytes < s.total))
+    if (!c->parts && (!c->workspace || c->workspace_bytes < s->total))
         return device_fail(d, MOE_ERR_ARGUMENT, "layer: the workspace has %zu bytes, %lld tokens take %zu",
-                           c->workspace ? c->workspace_bytes : 0, (long long)c->tokens, s.total);
+                           c->workspace ? c->workspace_bytes : 0, (long long)c->tokens, s->total);
     return MOE_OK;
 }
 
@@ -271,8 +290,11 @@ int moe_layer_forward(const struct moe_layer *l, const struct moe_layer_call *ca
     if (c.tokens == 0)
         return MOE_OK;
     int rows = c.rows ? c.rows : moe_layer_rows(l, c.tokens);
-    int status = check_call(l, &c, rows);
-    return status ? status : layer_launches(l, &c, rows, launch, stream);
+    struct layer_sizes s;
+    struct layer_ready r;
+    int status = check_call(l, &c, rows, &s);
+    status = status ? status : layer_collect(l, &c, &s, layer_tile_index(l, rows), &r);
+    return status ? status : launch_items(l->image, r.item, r.n, stream);
 }
 
 int moe_layer_part(const struct moe_layer *l, int64_t tokens, int rows, enum moe_layer_part part, size_t *offset,

@@ -2,9 +2,16 @@
 // there is no moe_device. Internal.
 #ifndef MOE_LAYER_H
 #define MOE_LAYER_H
+#include "driver.h"
 #include "moelayer.h"
 
-enum { LAYER_TILES_MAX = 16, LAYER_WHY = 256, CHOICES = 272 };
+enum {
+    LAYER_TILES_MAX = 16,
+    LAYER_WHY = 256,
+    CHOICES = 272,
+    LAYER_PARAMS_MAX = 24, // of a kernel: a call's arguments lie on the stack
+    LAYER_DIMS_MAX = 16,
+};
 
 // Launches of a forward, in order; each belongs to a step.
 enum layer_launch { L_ROUTE, L_SHARED_GATE, L_MAP, L_COUNT, L_PLAN, L_GATE_UP, L_DOWN, L_COMBINE, LAYER_LAUNCHES };
@@ -13,12 +20,15 @@ extern const enum moe_layer_step launch_step[LAYER_LAUNCHES];
 struct layer_kernel {
     const struct moe_kernel *kernel; // NULL where there is no device
     const struct image_kernel *sig;  // NULL: the description does not need it
-    uint8_t row[IMAGE_PARAMS_MAX];   // of layer_bind.c's table, one a parameter
+    bool direct;                     // layer_collect() may do without launch_resolve():
+    uint8_t extent[LAYER_DIMS_MAX];  // what gives each dim its value
+    uint8_t row[LAYER_PARAMS_MAX];   // of layer_bind.c's table, one a parameter
 };
 struct moe_layer {
     struct moe_layer_desc desc;
     struct moe_layer_weights weights;
     struct moe_device *device; // of zeros
+    struct moe_image *image;   // of the kernels; both NULL where there is no device
     void *zeros;               // f32 [experts]: no select_bias
     struct layer_kernel k[LAYER_LAUNCHES],
         tiled[LAYER_TILES_MAX][2];     // tiled: gate_up and down with these tiles of rows:
@@ -50,6 +60,17 @@ typedef int layer_visit(void *user, enum layer_launch n, const struct layer_kern
 // Calls visit for each launch of the call's steps with its arguments, until one gives a status other than 0. rows: the tile.
 int layer_launches(const struct moe_layer *l, const struct moe_layer_call *call, int rows, layer_visit *visit,
                    void *user);
+// The same launches, checked as moe_launch() does and ready for launch_items(); those without blocks are left out. tile: its
+// index. A status; on failure nothing is ready.
+enum { LAYER_VALUES = LAYER_PARAMS_MAX + LAYER_DIMS_MAX };
+struct layer_ready {
+    int n;
+    struct launch_item item[LAYER_LAUNCHES];
+    union launch_value value[LAYER_LAUNCHES][LAYER_VALUES];
+    void *arg[LAYER_LAUNCHES][LAYER_VALUES];
+};
+int layer_collect(const struct moe_layer *l, const struct moe_layer_call *call, const struct layer_sizes *s, int tile,
+                  struct layer_ready *ready);
 
 // ---- layer_choose.c
 int choice_index(int64_t tokens); // 0 .. CHOICES - 1, ascending with tokens; each up to 64 has its own

@@ -95,7 +95,21 @@ const char *layer_kernel_name(const struct moe_layer *l, enum layer_launch n)
 
 // ---- arguments by name ------------------------------------------------------------------------------------------
 
-enum extent { D_T, D_E, D_K, D_H, D_I, D_S, D_C, D_N, D_F, D_L, D_G, D_4, EXTENTS };
+enum extent { // up to D_N they change from call to call
+    D_T,
+    D_S,
+    D_C,
+    D_N,
+    D_E,
+    D_K,
+    D_H,
+    D_I,
+    D_F,
+    D_L,
+    D_G,
+    D_4,
+    EXTENTS
+};
 enum pointer {
     P_X,
     P_Y,
@@ -185,8 +199,39 @@ static const struct row rows[] = {
 };
 enum { ROWS = sizeof rows / sizeof rows[0] };
 
+// Which extent gives each dim. True if no call can bring two values for one dim, nor another one for what was compiled in: what
+// a layer's calls have in common has been checked when the layer was made.
+static bool bind_dims(struct layer_kernel *k)
+{
+    memset(k->extent, EXTENTS, sizeof k->extent);
+    for (int i = 0; i < k->sig->nparams; i++) {
+        const struct row *r = &rows[k->row[i]];
+        for (int j = 0; j < r->rank; j++) {
+            int dim = k->sig->params[i].shape[j].dim;
+            bool fixed = r->shape[j] > D_N;
+            if (!fixed && (dim < 0 || k->sig->dims[dim].bound >= 0))
+                return false;
+            if (dim < 0)
+                continue;
+            if (k->extent[dim] == EXTENTS)
+                k->extent[dim] = r->shape[j];
+            if (k->extent[dim] != r->shape[j] && (!fixed || k->extent[dim] <= D_N))
+                return false;
+        }
+    }
+    for (int i = 0; i < k->sig->ndims; i++)
+        if (k->extent[i] == EXTENTS)
+            return false;
+    return true;
+}
+
 bool layer_bind(struct layer_kernel *k, char why[LAYER_WHY])
 {
+    if (k->sig->nparams > LAYER_PARAMS_MAX || k->sig->ndims > LAYER_DIMS_MAX) {
+        snprintf(why, LAYER_WHY, "kernel %.60s: %d parameters and %d dimensions, a layer gives at most %d and %d",
+                 k->sig->name, k->sig->nparams, k->sig->ndims, LAYER_PARAMS_MAX, LAYER_DIMS_MAX);
+        return false;
+    }
     for (int i = 0; i < k->sig->nparams; i++) {
         const struct image_param *p = &k->sig->params[i];
         bool scalar = p->kind == IMAGE_SCALAR;
@@ -202,6 +247,7 @@ bool layer_bind(struct layer_kernel *k, char why[LAYER_WHY])
         }
         k->row[i] = (uint8_t)r;
     }
+    k->direct = bind_dims(k);
     return true;
 }
 
@@ -294,25 +340,102 @@ static bool runs(const struct moe_layer *l, const struct moe_layer_call *c, enum
     return wanted && layer_needs(l, n) && (c->logits || (n != L_ROUTE && n != L_SHARED_GATE));
 }
 
+static void set_values(const struct moe_layer *l, const struct moe_layer_call *c, const struct layer_sizes *s,
+                       struct values *v)
+{
+    set_extents(l, s, v->extent);
+    set_scalars(l, s, v);
+    set_pointers(l, c, s, v->p);
+}
+
+// Launch n of a call, or NULL: it has none. Sets which ids it is about.
+static const struct layer_kernel *next(const struct moe_layer *l, const struct moe_layer_call *c, int n, int tile,
+                                       struct values *v)
+{
+    if (!runs(l, c, (enum layer_launch)n))
+        return NULL;
+    v->p[P_SEEN] = v->p[n <= L_MAP && l->weights.expert_map ? PART(CHOSEN) : PART(IDS)];
+    return n == L_GATE_UP || n == L_DOWN ? &l->tiled[tile][n - L_GATE_UP] : &l->k[n];
+}
+
 int layer_launches(const struct moe_layer *l, const struct moe_layer_call *c, int block, layer_visit *visit, void *user)
 {
     struct layer_sizes s;
     struct values v;
-    struct moe_arg args[IMAGE_PARAMS_MAX];
+    struct moe_arg args[LAYER_PARAMS_MAX];
     int tile = layer_tile_index(l, block), status = 0;
     if (!layer_sizes(l, c->tokens, block, &s))
         return MOE_ERR_ARGUMENT;
-    set_extents(l, &s, v.extent);
-    set_scalars(l, &s, &v);
-    set_pointers(l, c, &s, v.p);
-    void *chosen = v.p[l->weights.expert_map ? PART(CHOSEN) : PART(IDS)];
+    set_values(l, c, &s, &v);
     for (int n = 0; n < LAYER_LAUNCHES && !status; n++) {
-        if (!runs(l, c, (enum layer_launch)n))
+        const struct layer_kernel *k = next(l, c, n, tile, &v);
+        if (!k)
             continue;
-        const struct layer_kernel *k = n == L_GATE_UP || n == L_DOWN ? &l->tiled[tile][n - L_GATE_UP] : &l->k[n];
-        v.p[P_SEEN] = n <= L_MAP ? chosen : v.p[PART(IDS)];
         fill_arguments(k, &v, args);
         status = visit(user, (enum layer_launch)n, k, args);
+    }
+    return status;
+}
+
+// ---- the short way to a launch ----------------------------------------------------------------------------------
+
+// What launch_resolve() does, where only tokens and pointers differ from what was checked when the layer was made. False: it
+// would refuse, or it is for it to say.
+static bool resolve_directly(const struct layer_kernel *k, const struct values *v, int64_t *dims, int64_t *scalars,
+                             struct launch_item *item, union launch_value *value)
+{
+    const struct image_kernel *s = k->sig;
+    uintptr_t bad = !k->direct;
+    int n = s->nparams;
+    for (int i = 0; i < s->nparams; i++) {
+        const struct row *r = &rows[k->row[i]];
+        item->args[i] = &value[i];
+        if (!r->scalar) {
+            value[i].p = v->p[r->what];
+            bad |= (value[i].p == NULL) | ((uintptr_t)value[i].p & ((uintptr_t)s->params[i].align - 1));
+        } else if (r->what >= I_SCALE) {
+            value[i].f = v->f[r->what];
+        } else {
+            value[i].i = v->i[r->what];
+            scalars[i] = value[i].i;
+        }
+    }
+    for (int i = 0; i < s->ndims && !bad; i++) {
+        const struct image_dim *d = &s->dims[i];
+        dims[i] = d->bound >= 0 ? d->bound : v->extent[k->extent[i]];
+        if (d->bound >= 0)
+            continue;
+        bad |= k->extent[i] <= D_N && (dims[i] > d->max || (d->multiple > 1 && dims[i] % d->multiple));
+        value[n].i = (int32_t)dims[i];
+        item->args[n] = &value[n];
+        n++;
+    }
+    return !bad;
+}
+
+int layer_collect(const struct moe_layer *l, const struct moe_layer_call *c, const struct layer_sizes *s, int tile,
+                  struct layer_ready *ready)
+{
+    struct values v;
+    int64_t dims[LAYER_DIMS_MAX], scalars[LAYER_PARAMS_MAX];
+    int status = MOE_OK;
+    ready->n = 0;
+    set_values(l, c, s, &v);
+    for (int n = 0; n < LAYER_LAUNCHES && !status; n++) {
+        const struct layer_kernel *k = next(l, c, n, tile, &v);
+        if (!k)
+            continue;
+        struct launch_item *item = &ready->item[ready->n];
+        union launch_value *value = ready->value[ready->n];
+        item->args = ready->arg[ready->n];
+        if (resolve_directly(k, &v, dims, scalars, item, value)) {
+            status = launch_grid(k->kernel, dims, scalars, item);
+        } else {
+            struct moe_arg args[LAYER_PARAMS_MAX];
+            fill_arguments(k, &v, args);
+            status = launch_resolve(k->kernel, args, k->sig->nparams, NULL, item, value);
+        }
+        ready->n += !status && item->blocks;
     }
     return status;
 }

@@ -26,6 +26,9 @@
 // layer at once, each with its own workspace. It allocates nothing, waits for nothing and reads nothing back; streams in
 // capture may be passed, and a captured graph may be replayed with other data at the same addresses (but with the same
 // number of tokens). Nothing is kept about a call: workspace and tensors are the caller's until its stream is past it.
+// Everything about a call is checked before anything is launched: after MOE_ERR_ARGUMENT, _SIGNATURE or _LIMIT nothing was;
+// after MOE_ERR_DEVICE some of its kernels may have been. They go to the driver together, which costs the host a few
+// microseconds a call (docs/runtime.md says when not); MOE_NO_BATCH=1 in the environment of moe_open(): one by one.
 #ifndef MOELAYER_H
 #define MOELAYER_H
 #include "moert.h"
@@ -70,7 +73,8 @@ struct moe_layer_weights { // device memory, the caller's, read by every forward
 };
 struct moe_layer;
 // The image must hold the kernels of kernels/moe.dsl that the description needs (compiled for other constants, it is
-// refused by name). It must outlive the layer; layers may share it. Allocates a little device memory.
+// refused by name). It must outlive the layer; layers may share it. Allocates a little device memory,
+// and the driver some for what makes launches fast, once an image: freed with it.
 MOE_API int moe_layer_create(struct moe_image *image, const struct moe_layer_desc *desc,
                              const struct moe_layer_weights *weights, struct moe_layer **out);
 MOE_API void moe_layer_free(struct moe_layer *layer); // no forward may be running; NULL is allowed

@@ -86,6 +86,12 @@ static const struct driver *parse_device(const char *name, const char **which)
     return NULL;
 }
 
+bool environment_says(const char *variable)
+{
+    const char *v = getenv(variable);
+    return v && *v && strcmp(v, "0");
+}
+
 int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size)
 {
     const char *which;
@@ -102,6 +108,7 @@ int moe_open(const char *device, struct moe_device **out, char *why, size_t why_
         return say(why, why_size, MOE_ERR_MEMORY, "out of memory");
     }
     d->driver = driver;
+    d->batching = !environment_says("MOE_NO_BATCH");
     int status = driver->open(d, which);
     if (status) {
         say(why, why_size, status, "%s", d->error_text);
@@ -322,7 +329,7 @@ const struct image_kernel *moe_signature(const struct moe_kernel *k)
 
 // ---- launch -----------------------------------------------------------------------------------------------------
 
-static int refuse(const struct moe_kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int refuse(const struct moe_kernel *k, const char *fmt, ...) __attribute__((format(printf, 2, 3), cold));
 static int refuse(const struct moe_kernel *k, const char *fmt, ...)
 {
     char text[512];
@@ -333,23 +340,23 @@ static int refuse(const struct moe_kernel *k, const char *fmt, ...)
     return device_fail(k->image->device, MOE_ERR_SIGNATURE, "%s: %s", k->sig->symbol, text);
 }
 
-static int check_kind(const struct moe_kernel *k, int i, const struct moe_arg *a)
+static enum moe_arg_kind kind_of(const struct image_param *p)
+{
+    return p->kind != IMAGE_SCALAR ? MOE_POINTER : p->elem == IMAGE_I32 ? MOE_I32 : MOE_F32;
+}
+
+static int refuse_kind(const struct moe_kernel *k, int i, const struct moe_arg *a) __attribute__((cold));
+static int refuse_kind(const struct moe_kernel *k, int i, const struct moe_arg *a)
 {
     static const char *const words[] = { "nothing", "a pointer", "an i32", "an f32" };
     const struct image_param *p = &k->sig->params[i];
-    enum moe_arg_kind want = p->kind != IMAGE_SCALAR ? MOE_POINTER : p->elem == IMAGE_I32 ? MOE_I32 : MOE_F32;
-    if (a->kind == want)
-        return MOE_OK;
     return refuse(k, "argument %d ('%s') is %s, the kernel takes %s", i, p->name,
-                  words[a->kind >= MOE_POINTER && a->kind <= MOE_F32 ? a->kind : 0], words[want]);
+                  words[a->kind >= MOE_POINTER && a->kind <= MOE_F32 ? a->kind : 0], words[kind_of(p)]);
 }
 
 // The shape of one argument against the signature; free dims take their values from it.
-static int unify(const struct moe_kernel *k, int i, const struct moe_arg *a, int64_t *dims)
+static int unify(const struct moe_kernel *k, const struct image_param *p, const struct moe_arg *a, int64_t *dims)
 {
-    const struct image_param *p = &k->sig->params[i];
-    if (a->kind != MOE_POINTER || a->rank == 0)
-        return MOE_OK;
     if (a->rank != p->rank)
         return refuse(k, "'%s' has rank %d, the kernel takes %d", p->name, a->rank, p->rank);
     for (int j = 0; j < p->rank; j++) {
@@ -374,7 +381,8 @@ static int check_dim(const struct moe_kernel *k, const struct image_dim *d, int6
         return refuse(k, "dimension %s is given neither by a shape nor by name", d->name);
     if (v < 0 || v > d->max)
         return refuse(k, "%s is %" PRId64 ", the kernel takes 0 to %" PRId64, d->name, v, d->max);
-    if (v % d->multiple)
+    // Dims and multiples are of 31 bits: the short division is the fast one.
+    if (d->multiple > 1 && (v | d->multiple) <= UINT32_MAX ? (uint32_t)v % (uint32_t)d->multiple : v % d->multiple)
         return refuse(k, "%s is %" PRId64 ", not a multiple of %" PRId64, d->name, v, d->multiple);
     return MOE_OK;
 }
@@ -390,9 +398,11 @@ static int resolve_dims(const struct moe_kernel *k, const struct moe_arg *args, 
                           dims[i]);
     }
     for (int i = 0; i < s->nparams && !status; i++) {
-        status = check_kind(k, i, &args[i]);
-        if (!status)
-            status = unify(k, i, &args[i], dims);
+        const struct image_param *p = &s->params[i];
+        if (args[i].kind != kind_of(p))
+            return refuse_kind(k, i, &args[i]);
+        if (args[i].kind == MOE_POINTER && args[i].rank)
+            status = unify(k, p, &args[i], dims);
     }
     for (int i = 0; i < s->ndims && !status; i++)
         status = check_dim(k, &s->dims[i], dims[i]);
@@ -408,22 +418,50 @@ static int check_pointer(const struct moe_kernel *k, const struct image_param *p
             return refuse(k, "'%s' is larger than memory can be", p->name);
     if (bytes && !a->ptr)
         return refuse(k, "'%s' is NULL, %zu bytes are needed", p->name, bytes);
-    if ((uintptr_t)a->ptr % (uintptr_t)p->align)
+    if ((uintptr_t)a->ptr & ((uintptr_t)p->align - 1)) // a power of two
         return refuse(k, "'%s' is at %p, not aligned to %d bytes", p->name, a->ptr, p->align);
     if (a->bytes && a->bytes < bytes)
         return refuse(k, "'%s' has room for %zu bytes, its shape takes %zu", p->name, a->bytes, bytes);
     return MOE_OK;
 }
 
-// Everything that can be refused without the device. dims: [IMAGE_DIMS_MAX], filled.
-static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *given,
-                        int64_t *dims, int64_t *blocks)
+static int check_grid(const struct moe_kernel *k, int64_t blocks)
 {
     const struct image_kernel *s = k->sig;
-    const struct moe_info *info = &k->image->device->info;
-    const int64_t grid_threads = k->image->device->driver->grid_threads_max;
-    int64_t scalars[IMAGE_PARAMS_MAX];
+    struct moe_device *d = k->image->device;
+    const int64_t grid_threads = d->driver->grid_threads_max;
+    if (blocks > INT32_MAX)
+        return device_fail(d, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol, blocks,
+                           INT32_MAX);
+    if (grid_threads && blocks > grid_threads / s->threads)
+        return device_fail(d, MOE_ERR_LIMIT,
+                           "%s: %" PRId64 " blocks of %d threads, a grid has at most %" PRId64 " threads", s->symbol,
+                           blocks, s->threads, grid_threads);
+    if (!k->function)
+        return device_fail(d, MOE_ERR_LIMIT,
+                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64, s->symbol,
+                           s->threads, s->shared, d->info.name, d->info.threads_max, d->info.shared_max);
+    return MOE_OK;
+}
+
+int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *scalars, struct launch_item *item)
+{
+    int64_t blocks = 0;
     char err[IMAGE_ERR_MAX];
+    if (!moe_image_grid(k->sig, dims, scalars, &blocks, err))
+        return refuse(k, "%s", err);
+    item->function = k->function;
+    item->sig = k->sig;
+    item->blocks = (uint32_t)blocks;
+    return check_grid(k, blocks);
+}
+
+// Everything that can be refused without the device. dims: [IMAGE_DIMS_MAX], filled.
+static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *given,
+                        int64_t *dims, struct launch_item *item)
+{
+    const struct image_kernel *s = k->sig;
+    int64_t scalars[IMAGE_PARAMS_MAX];
     if (nargs != s->nparams)
         return refuse(k, "%d arguments, the kernel takes %d", nargs, s->nparams);
     int status = resolve_dims(k, args, given, dims);
@@ -432,53 +470,71 @@ static int check_launch(const struct moe_kernel *k, const struct moe_arg *args, 
         if (args[i].kind == MOE_POINTER)
             status = check_pointer(k, &s->params[i], &args[i], dims);
     }
-    if (status)
-        return status;
-    if (!moe_image_grid(s, dims, scalars, blocks, err))
-        return refuse(k, "%s", err);
-    if (*blocks > INT32_MAX)
-        return device_fail(k->image->device, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol,
-                           *blocks, INT32_MAX);
-    if (grid_threads && *blocks > grid_threads / s->threads)
-        return device_fail(k->image->device, MOE_ERR_LIMIT,
-                           "%s: %" PRId64 " blocks of %d threads, a grid has at most %" PRId64 " threads", s->symbol,
-                           *blocks, s->threads, grid_threads);
-    if (!k->function)
-        return device_fail(k->image->device, MOE_ERR_LIMIT,
-                           "%s: %d threads and %" PRId64 " shared bytes a block, %s allows %d and %" PRId64, s->symbol,
-                           s->threads, s->shared, info->name, info->threads_max, info->shared_max);
-    return MOE_OK;
+    return status ? status : launch_grid(k, dims, scalars, item);
 }
 
 int moe_launch_check(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
                      int64_t *blocks)
 {
-    int64_t all[IMAGE_DIMS_MAX], n = 0;
-    int status = check_launch(k, args, nargs, dims, all, &n);
+    int64_t all[IMAGE_DIMS_MAX];
+    struct launch_item item = { .blocks = 0 };
+    int status = check_launch(k, args, nargs, dims, all, &item);
     if (blocks)
-        *blocks = n;
+        *blocks = item.blocks;
     return status;
+}
+
+int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
+                   struct launch_item *item, union launch_value *values)
+{
+    int64_t all[IMAGE_DIMS_MAX];
+    const struct image_kernel *s = k->sig;
+    int n = 0, status = check_launch(k, args, nargs, dims, all, item);
+    if (status)
+        return status;
+    for (int i = 0; i < nargs; i++, n++) {
+        if (args[i].kind == MOE_POINTER)
+            values[n].p = args[i].ptr;
+        else if (args[i].kind == MOE_I32)
+            values[n].i = args[i].i;
+        else
+            values[n].f = args[i].f;
+        item->args[n] = &values[n];
+    }
+    for (int i = 0; i < s->ndims; i++)
+        if (s->dims[i].bound < 0) {
+            values[n].i = (int32_t)all[i];
+            item->args[n] = &values[n];
+            n++;
+        }
+    return MOE_OK;
+}
+
+int launch_items(const struct moe_image *m, const struct launch_item *items, int n, void *stream)
+{
+    struct moe_device *d = m->device;
+    int status = MOE_OK;
+    if (n > 1 && d->driver->launch_all)
+        return d->driver->launch_all(d, m->module, items, n, stream);
+    for (int i = 0; i < n && !status; i++)
+        status = d->driver->launch(d, items[i].function, items[i].sig, items[i].blocks, items[i].args, stream);
+    return status;
+}
+
+void launch_prepare(const struct moe_image *m, const struct launch_item *items, int n)
+{
+    struct moe_device *d = m->device;
+    if (n > 1 && d->batching && d->driver->launch_prepare)
+        d->driver->launch_prepare(d, m->module, items, n);
 }
 
 int moe_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims, void *stream)
 {
-    int64_t all[IMAGE_DIMS_MAX], blocks = 0;
-    int32_t free_dims[IMAGE_DIMS_MAX];
+    union launch_value values[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX];
     void *slots[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX];
-    const struct image_kernel *s = k->sig;
-    int n = 0, status = check_launch(k, args, nargs, dims, all, &blocks);
-    if (status || blocks == 0)
-        return status;
-    for (int i = 0; i < nargs; i++) // the driver only reads through these
-        slots[n++] = args[i].kind == MOE_POINTER ? (void *)(uintptr_t)&args[i].ptr
-                     : args[i].kind == MOE_I32   ? (void *)(uintptr_t)&args[i].i
-                                                 : (void *)(uintptr_t)&args[i].f;
-    for (int i = 0; i < s->ndims; i++)
-        if (s->dims[i].bound < 0) {
-            free_dims[i] = (int32_t)all[i];
-            slots[n++] = &free_dims[i];
-        }
-    return k->image->device->driver->launch(k->image->device, k->function, s, (uint32_t)blocks, slots, stream);
+    struct launch_item item = { .args = slots };
+    int status = launch_resolve(k, args, nargs, dims, &item, values);
+    return status || !item.blocks ? status : launch_items(k->image, &item, 1, stream);
 }
 
 int moe_sync(struct moe_device *d, void *stream)

@@ -20,4 +20,10 @@ SAME_SIZE(CUdevice_attribute, int)
 SAME_SIZE(CUfunction_attribute, int)
 SAME_SIZE(CUjit_option, int)
 SAME_SIZE(CUstreamCaptureMode, int)
+SAME_SIZE(CUstreamCaptureStatus, int)
 _Static_assert(__builtin_types_compatible_p(CUdeviceptr, unsigned long long), "CUdeviceptr");
+
+#define SAME_PLACE(member, place) \
+    _Static_assert(__builtin_offsetof(CUDA_KERNEL_NODE_PARAMS, member) == (place), #member);
+CUDA_NODE_PLACES(SAME_PLACE)
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72, "CUDA_KERNEL_NODE_PARAMS");

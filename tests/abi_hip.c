@@ -34,4 +34,9 @@ SAME_SIZE(hipDevice_t, int)
 SAME_SIZE(hipDeviceAttribute_t, int)
 SAME_SIZE(hipMemcpyKind, int)
 SAME_SIZE(hipStreamCaptureMode, int)
+SAME_SIZE(hipStreamCaptureStatus, int)
 _Static_assert(__builtin_types_compatible_p(hipDeviceptr_t, void *), "hipDeviceptr_t");
+
+#define SAME_PLACE(member, place) _Static_assert(__builtin_offsetof(hipKernelNodeParams, member) == (place), #member);
+HIP_NODE_PLACES(SAME_PLACE)
+_Static_assert(sizeof(hipKernelNodeParams) == 64 && sizeof(dim3) == 12, "hipKernelNodeParams");

@@ -39,6 +39,8 @@ struct moe_image *load(struct moe_device *d, const struct image_desc *desc);
 void library_without(const char *symbol, char *file);
 void clean(struct moe_device *d); // closes; nothing may be left
 void expect_error(struct moe_device *d, int status, int want, const char *says);
+bool for_batches(const char *symbol); // an entry point that only launching several kernels at once needs
+bool one_of(const char *const *calls, const char *call);
 void expect_load(struct moe_device *d, const struct image_desc *desc, int want, const char *says);
 
 // the tests
@@ -52,10 +54,25 @@ void test_each_call_fails(void **state);
 void test_launch_path(void **state);
 void test_two_devices(void **state);
 void test_threads(void **state);
+// batch_tests.c
+void test_batch_same(void **state);
+void test_batch_capture(void **state);
+void test_batch_missing(void **state);
+void test_batch_prepare_fails(void **state);
+void test_batch_launch_fails(void **state);
+void test_batch_streams(void **state);
+void test_batch_threads(void **state);
+void test_batch_busy(void **state);
+void test_batch_off(void **state);
 #define COMMON_TESTS \
-    cmocka_unit_test_setup(test_no_library, setup), cmocka_unit_test_setup(test_missing_entry_points, setup), \
-        cmocka_unit_test_setup(test_memory, setup), cmocka_unit_test_setup(test_find, setup), \
-        cmocka_unit_test_setup(test_launch, setup), cmocka_unit_test_setup(test_launch_refusals, setup), \
-        cmocka_unit_test_setup(test_each_call_fails, setup), cmocka_unit_test_setup(test_launch_path, setup), \
-        cmocka_unit_test_setup(test_two_devices, setup), cmocka_unit_test_setup(test_threads, setup)
+    cmocka_unit_test_setup(test_batch_same, setup), cmocka_unit_test_setup(test_batch_capture, setup), \
+        cmocka_unit_test_setup(test_batch_missing, setup), cmocka_unit_test_setup(test_batch_prepare_fails, setup), \
+        cmocka_unit_test_setup(test_batch_launch_fails, setup), cmocka_unit_test_setup(test_batch_streams, setup), \
+        cmocka_unit_test_setup(test_batch_threads, setup), cmocka_unit_test_setup(test_batch_busy, setup), \
+        cmocka_unit_test_setup(test_batch_off, setup), cmocka_unit_test_setup(test_no_library, setup), \
+        cmocka_unit_test_setup(test_missing_entry_points, setup), cmocka_unit_test_setup(test_memory, setup), \
+        cmocka_unit_test_setup(test_find, setup), cmocka_unit_test_setup(test_launch, setup), \
+        cmocka_unit_test_setup(test_launch_refusals, setup), cmocka_unit_test_setup(test_each_call_fails, setup), \
+        cmocka_unit_test_setup(test_launch_path, setup), cmocka_unit_test_setup(test_two_devices, setup), \
+        cmocka_unit_test_setup(test_threads, setup)
 #endif

@@ -190,7 +190,10 @@ CUresult cu_module_unload(CUmodule module)
 CUresult cu_module_function(CUfunction *function, CUmodule module, const char *name)
 {
     CALL("cuModuleGetFunction");
-    return fake_function((void **)function, module, name);
+    CUresult r = fake_function((void **)function, module, name);
+    if (!r)
+        fake_allow(*function, 48 << 10);
+    return r;
 }
 
 CUresult cu_function_set(CUfunction function, CUfunction_attribute attribute, int value)
@@ -199,6 +202,7 @@ CUresult cu_function_set(CUfunction function, CUfunction_attribute attribute, in
     if (!fake_get(function, FAKE_FUNCTION) || attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
         return FAKE_INVALID;
     fake_gpu.shared_set = value;
+    fake_allow(function, (unsigned)value);
     return CUDA_SUCCESS;
 }
 
@@ -206,7 +210,8 @@ CUresult cu_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, u
                    unsigned shared, CUstream stream, void **args, void **extra)
 {
     CALL("cuLaunchKernel");
-    return fake_run(function, (unsigned[3]){ gx, gy, gz }, (unsigned[3]){ bx, by, bz }, shared, stream, args, extra);
+    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra };
+    return fake_run(function, &c, stream);
 }
 
 // ---- streams, events, graphs
@@ -281,7 +286,7 @@ CUresult cu_graph_make(CUgraphExec *exec, CUgraph graph, unsigned long long flag
 
 CUresult cu_graph_destroy(CUgraph graph)
 {
-    return fake_drop(graph, FAKE_GRAPH, "cuGraphDestroy");
+    return fake_drop_graph(graph, "cuGraphDestroy");
 }
 
 CUresult cu_graph_launch(CUgraphExec exec, CUstream stream)
@@ -293,6 +298,45 @@ CUresult cu_graph_launch(CUgraphExec exec, CUstream stream)
 CUresult cu_exec_destroy(CUgraphExec exec)
 {
     return fake_drop(exec, FAKE_EXEC, "cuGraphExecDestroy");
+}
+
+CUresult cu_capturing(CUstream stream, CUstreamCaptureStatus *status)
+{
+    CALL("cuStreamIsCapturing");
+    return fake_capturing(stream, status);
+}
+
+CUresult cu_graph_create(CUgraph *graph, unsigned flags)
+{
+    *graph = (CUgraph)(void *)&contexts;
+    CALL("cuGraphCreate");
+    return flags ? FAKE_INVALID : fake_graph((void **)graph);
+}
+
+static struct fake_config config_of(const CUDA_KERNEL_NODE_PARAMS *p)
+{
+    if (p->kern || p->ctx)
+        fake_gpu.wrong++;
+    return (struct fake_config){ { p->gridDimX, p->gridDimY, p->gridDimZ },
+                                 { p->blockDimX, p->blockDimY, p->blockDimZ },
+                                 p->sharedMemBytes,
+                                 p->kernelParams,
+                                 p->extra };
+}
+
+CUresult cu_graph_kernel(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t n,
+                         const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    CALL("cuGraphAddKernelNode_v2");
+    const struct fake_config c = config_of(params);
+    return fake_node((void **)node, graph, (void *const *)after, n, params->func, &c);
+}
+
+CUresult cu_exec_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)
+{
+    CALL("cuGraphExecKernelNodeSetParams_v2");
+    const struct fake_config c = config_of(params);
+    return fake_set_node(exec, node, params->func, &c);
 }
 
 CUresult cu_error_name(CUresult error, const char **text)

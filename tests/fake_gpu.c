@@ -2,26 +2,31 @@
 #include "fake_gpu.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 struct launch {
-    char symbol[128];
+    struct fake_launch seen;
     void *pointers[2];
     int32_t count;
     float f;
+    int built; // a node of its own, not captured: seen when the graph is launched
 };
 struct object {
     enum fake_kind kind;
     intptr_t current; // when it was made
     size_t bytes;
     void *data;            // MEMORY
-    struct object *module; // FUNCTION
+    struct object *module; // FUNCTION; of NODE, EXEC: the graph
+    unsigned allowed;      // FUNCTION: shared bytes, 0: any
     char name[128];
     struct launch *launches; // STREAM in capture, GRAPH, EXEC
-    int n, capturing;
-    int recorded, waited; // EVENT
+    int n, capturing;        // n of NODE: its place. capturing 2: broken
+    int busy;                // EXEC: somebody is at it
+    int recorded, waited;    // EVENT
     pthread_t capturer;
     struct object *next;
 };
@@ -56,7 +61,7 @@ void *fake_make(enum fake_kind kind)
     o->current = fake_here.current;
     o->next = objects;
     objects = o;
-    if (kind != FAKE_FUNCTION)
+    if (kind != FAKE_FUNCTION && kind != FAKE_NODE)
         fake_gpu.live++;
     pthread_mutex_unlock(&lock);
     return o;
@@ -85,7 +90,7 @@ int fake_drop(void *handle, enum fake_kind kind, const char *name)
     for (p = &objects; *p != o; p = &(*p)->next)
         continue;
     *p = o->next;
-    fake_gpu.live -= kind != FAKE_FUNCTION;
+    fake_gpu.live--;
     fake_gpu.bytes -= o->bytes;
     pthread_mutex_unlock(&lock);
     free(o->data);
@@ -243,12 +248,13 @@ int fake_fill(void *to, int value, size_t n, void *stream)
 
 // ---- code
 
-int fake_unload(void *module, const char *name)
+// Functions go with their module, nodes with their graph.
+static void drop_parts(const void *whole, enum fake_kind kind)
 {
     pthread_mutex_lock(&lock);
     for (struct object **p = &objects; *p;) {
         struct object *o = *p;
-        if (o->kind != FAKE_FUNCTION || o->module != module) {
+        if (o->kind != kind || o->module != whole) {
             p = &o->next;
             continue;
         }
@@ -256,7 +262,25 @@ int fake_unload(void *module, const char *name)
         free(o);
     }
     pthread_mutex_unlock(&lock);
+}
+
+int fake_unload(void *module, const char *name)
+{
+    drop_parts(module, FAKE_FUNCTION);
     return fake_drop(module, FAKE_MODULE, name);
+}
+
+int fake_drop_graph(void *graph, const char *name)
+{
+    drop_parts(graph, FAKE_NODE);
+    return fake_drop(graph, FAKE_GRAPH, name);
+}
+
+void fake_allow(void *function, unsigned shared)
+{
+    struct object *f = fake_get(function, FAKE_FUNCTION);
+    if (f)
+        f->allowed = shared;
 }
 
 int fake_function(void **function, void *module, const char *name)
@@ -275,44 +299,70 @@ static void carry_out(const struct launch *l)
 {
     const float *a = l->pointers[0];
     float *b = l->pointers[1];
-    for (int i = 0; !strcmp(l->symbol, "scale") && i < l->count; i++)
+    for (int i = 0; !strcmp(l->seen.symbol, "scale") && i < l->count; i++)
         b[i] = a[i] * l->f;
 }
 
-static void record(const struct object *f, unsigned grid, unsigned block, unsigned shared, void *stream, void **args)
+static void record(const struct launch *l, void *stream)
 {
     pthread_mutex_lock(&lock);
-    fake_gpu.launches++;
-    fake_gpu.grid = grid;
-    fake_gpu.block = block;
-    fake_gpu.shared = shared;
+    struct fake_launch *seen = &fake_gpu.log[fake_gpu.launches++ % FAKE_LOG_MAX];
+    *seen = l->seen;
+    seen->stream = stream;
+    fake_gpu.grid = seen->grid;
+    fake_gpu.block = seen->block;
+    fake_gpu.shared = seen->shared;
     fake_gpu.stream = stream;
     fake_gpu.launched_on = fake_here.current;
-    memcpy(fake_gpu.symbol, f->name, sizeof fake_gpu.symbol);
-    for (int i = 0; i < fake_gpu.arg_count; i++)
-        memcpy(fake_gpu.args[i], args[i], (size_t)fake_gpu.arg_bytes[i]);
+    memcpy(fake_gpu.symbol, seen->symbol, sizeof seen->symbol);
+    memcpy(fake_gpu.args, seen->args, sizeof fake_gpu.args);
     pthread_mutex_unlock(&lock);
 }
 
-int fake_run(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared, void *stream,
-             void **args, void **extra)
+// Arguments are read here.
+static int read_launch(struct launch *l, void *function, const struct fake_config *c)
 {
-    struct object *f = fake_get(function, FAKE_FUNCTION), *s = stream ? fake_get(stream, FAKE_STREAM) : NULL;
-    if (!f || extra || !grid[0] || grid[1] != 1 || grid[2] != 1 || !block[0] || block[1] != 1 || block[2] != 1 ||
-        (stream && !s))
+    struct object *f = fake_get(function, FAKE_FUNCTION);
+    if (!f || c->extra || !c->grid[0] || c->grid[1] != 1 || c->grid[2] != 1 || !c->block[0] || c->block[1] != 1 ||
+        c->block[2] != 1 || (f->allowed && c->shared > f->allowed))
         return FAKE_INVALID;
-    record(f, grid[0], block[0], shared, stream, args);
-    struct launch l = { .count = 0 };
-    memcpy(l.symbol, f->name, sizeof l.symbol);
+    *l = (struct launch){ .seen = { .grid = c->grid[0], .block = c->block[0], .shared = c->shared } };
+    memcpy(l->seen.symbol, f->name, sizeof l->seen.symbol - 1);
+    for (int i = 0; i < fake_gpu.arg_count; i++)
+        memcpy(l->seen.args[i], c->args[i], (size_t)fake_gpu.arg_bytes[i]);
     if (!strcmp(f->name, "scale")) {
-        memcpy(&l.pointers[0], args[0], sizeof(void *));
-        memcpy(&l.f, args[1], 4);
-        memcpy(&l.pointers[1], args[2], sizeof(void *));
-        memcpy(&l.count, args[3], 4);
+        memcpy(&l->pointers[0], c->args[0], sizeof(void *));
+        memcpy(&l->f, c->args[1], 4);
+        memcpy(&l->pointers[1], c->args[2], sizeof(void *));
+        memcpy(&l->count, c->args[3], 4);
     }
+    return 0;
+}
+
+static void append(struct object *o, const struct launch *l)
+{
+    o->launches = realloc(o->launches, (size_t)(o->n + 1) * sizeof *l);
+    o->launches[o->n++] = *l;
+}
+
+// NULL and the handles 1 and 2 are default streams, which have no object.
+static bool is_default(const void *stream)
+{
+    return (uintptr_t)stream <= 2;
+}
+
+int fake_run(void *function, const struct fake_config *c, void *stream)
+{
+    struct object *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
+    struct launch l;
+    int r = !is_default(stream) && !s ? FAKE_INVALID : read_launch(&l, function, c);
+    if (r)
+        return r;
+    if (s && s->capturing == 2)
+        return FAKE_BROKEN_CAPTURE;
+    record(&l, stream);
     if (s && s->capturing) {
-        s->launches = realloc(s->launches, (size_t)(s->n + 1) * sizeof l);
-        s->launches[s->n++] = l;
+        append(s, &l);
     } else {
         if (!s)
             land();
@@ -368,12 +418,12 @@ int fake_begin(void *stream, int mode, int right_mode)
 int fake_end(void *stream, void **graph, const char *name)
 {
     struct object *s = fake_get(stream, FAKE_STREAM);
-    int was = s && s->capturing;
+    int was = s ? s->capturing : 0;
     if (s)
         s->capturing = 0;
     FAKE_CALL(name);
-    if (!was)
-        return FAKE_INVALID;
+    if (was != 1)
+        return was ? FAKE_BROKEN_CAPTURE : FAKE_INVALID;
     struct object *g = fake_make(FAKE_GRAPH);
     g->launches = s->launches;
     g->n = s->n;
@@ -389,6 +439,7 @@ int fake_instantiate(void **exec, void *graph)
     if (!g)
         return FAKE_INVALID;
     struct object *e = fake_make(FAKE_EXEC);
+    e->module = g;
     e->n = g->n;
     e->launches = malloc((size_t)(g->n + 1) * sizeof *e->launches);
     if (g->n)
@@ -397,12 +448,96 @@ int fake_instantiate(void **exec, void *graph)
     return 0;
 }
 
+// One thread at a time: "graph objects are not threadsafe" (CUDA driver API, graph object thread safety).
+static void begin_with(struct object *e)
+{
+    if (__atomic_exchange_n(&e->busy, 1, __ATOMIC_RELAXED))
+        count_wrong();
+    for (int i = 0; i < fake_gpu.slow; i++)
+        sched_yield();
+    __atomic_add_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
+    while (__atomic_load_n(&fake_gpu.hold, __ATOMIC_ACQUIRE))
+        sched_yield();
+    __atomic_sub_fetch(&fake_gpu.held, 1, __ATOMIC_RELAXED);
+}
+
+static int end_with(struct object *e, int r)
+{
+    __atomic_store_n(&e->busy, 0, __ATOMIC_RELAXED);
+    return r;
+}
+
 int fake_replay(void *exec, void *stream)
 {
-    struct object *e = fake_get(exec, FAKE_EXEC);
-    if (!e || (stream && !fake_get(stream, FAKE_STREAM)))
+    struct object *e = fake_get(exec, FAKE_EXEC), *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
+    if (!e || (!is_default(stream) && !s))
         return FAKE_INVALID;
-    for (int i = 0; i < e->n; i++)
+    if (s && s->capturing) {
+        s->capturing = 2;
+        return FAKE_IN_CAPTURE;
+    }
+    begin_with(e);
+    for (int i = 0; i < e->n; i++) {
+        if (e->launches[i].built)
+            record(&e->launches[i], stream);
         carry_out(&e->launches[i]);
+    }
+    pthread_mutex_lock(&lock);
+    fake_gpu.replays++;
+    fake_gpu.replayed = e;
+    pthread_mutex_unlock(&lock);
+    return end_with(e, 0);
+}
+
+int fake_capturing(void *stream, int *status)
+{
+    struct object *s = is_default(stream) ? NULL : fake_get(stream, FAKE_STREAM);
+    if (!s && !is_default(stream))
+        return FAKE_HANDLE;
+    *status = s ? s->capturing : 0;
     return 0;
+}
+
+int fake_graph(void **graph)
+{
+    *graph = fake_make(FAKE_GRAPH);
+    return 0;
+}
+
+int fake_node(void **node, void *graph, void *const *after, size_t n, void *function, const struct fake_config *c)
+{
+    struct object *g = fake_get(graph, FAKE_GRAPH), *before = n ? fake_get(*after, FAKE_NODE) : NULL;
+    struct launch l;
+    int r = g ? read_launch(&l, function, c) : FAKE_INVALID;
+    if (r)
+        return r;
+    if (n != (g->n > 0) || (before && (before->module != g || before->n != g->n - 1)))
+        count_wrong();
+    struct object *o = fake_make(FAKE_NODE);
+    o->module = g;
+    o->n = g->n;
+    l.built = 1;
+    append(g, &l);
+    *node = o;
+    return 0;
+}
+
+int fake_set_node(void *exec, void *node, void *function, const struct fake_config *c)
+{
+    struct object *e = fake_get(exec, FAKE_EXEC), *o = fake_get(node, FAKE_NODE);
+    struct launch l;
+    if (!e || !o || o->module != e->module || o->n >= e->n) {
+        count_wrong();
+        return FAKE_INVALID;
+    }
+    begin_with(e);
+    int r = read_launch(&l, function, c);
+    if (!r) {
+        l.built = 1;
+        e->launches[o->n] = l;
+    }
+    pthread_mutex_lock(&lock);
+    fake_gpu.sets++;
+    pthread_mutex_unlock(&lock);
+    return end_with(e, r);
 }

@@ -6,18 +6,21 @@
 // somebody has waited for them.
 //
 // It checks its caller too: unknown or freed handles, the wrong current device, allocation or synchronisation in a thread
-// that captures, and synchronisation of the whole device while any thread does, count as `wrong`.
+// that captures, synchronisation of the whole device while any thread does, kernel nodes that nothing orders, and an
+// executable graph that two threads set or launch at once count as `wrong`.
 #ifndef FAKE_GPU_H
 #define FAKE_GPU_H
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAKE_CALLS_MAX = 4096, FAKE_ARGS_MAX = 16, FAKE_DEVICES_MAX = 8 };
+enum { FAKE_CALLS_MAX = 4096, FAKE_ARGS_MAX = 16, FAKE_DEVICES_MAX = 8, FAKE_LOG_MAX = 4096 };
 enum {
     FAKE_OUT_OF_MEMORY = 2,
     FAKE_INVALID = 1,
     FAKE_HANDLE = 400,
-    FAKE_NOT_READY = 600
+    FAKE_NOT_READY = 600,
+    FAKE_IN_CAPTURE = 900,
+    FAKE_BROKEN_CAPTURE = 901
 };                     // the same numbers in both vendors' libraries
 struct fake_thread {   // what is current is a matter of each thread
     intptr_t current;  // CUDA: the context; HIP: the device's number
@@ -25,8 +28,16 @@ struct fake_thread {   // what is current is a matter of each thread
     int pushed;
     int last_error; // HIP only
 };
+struct fake_launch {
+    char symbol[32];
+    unsigned grid, block, shared;
+    void *stream;
+    unsigned char args[FAKE_ARGS_MAX][8];
+};
 struct fake_gpu {
     // set by the test
+    int slow;      // executable graphs: other threads come in between
+    int hold;      // while set, whoever sets a node of one waits there
     int fail_at;   // the call of this number (from 1) fails; 0: none
     int fail_code; // with this code
     int devices, major, minor, shared_max, driver;
@@ -47,7 +58,11 @@ struct fake_gpu {
     intptr_t launched_on, synced_on; // what was current
     char symbol[128];
     unsigned char args[FAKE_ARGS_MAX][8];
-    int shared_set; // last cuFuncSetAttribute
+    int shared_set;                       // last cuFuncSetAttribute
+    struct fake_launch log[FAKE_LOG_MAX]; // launch number i (from 0) is in log[i % FAKE_LOG_MAX]
+    int sets, replays;                    // of nodes of executable graphs; launches of these graphs
+    void *replayed;                       // the last one
+    int held;                             // who waits, see hold
 };
 extern struct fake_gpu fake_gpu;
 
@@ -61,7 +76,20 @@ extern _Thread_local struct fake_thread fake_here;
         if (r_) \
             return r_; \
     } while (0)
-enum fake_kind { FAKE_MEMORY = 1, FAKE_MODULE, FAKE_FUNCTION, FAKE_STREAM, FAKE_EVENT, FAKE_GRAPH, FAKE_EXEC };
+enum fake_kind {
+    FAKE_MEMORY = 1,
+    FAKE_MODULE,
+    FAKE_FUNCTION,
+    FAKE_STREAM,
+    FAKE_EVENT,
+    FAKE_GRAPH,
+    FAKE_EXEC,
+    FAKE_NODE
+};
+struct fake_config { // of a launch
+    unsigned grid[3], block[3], shared;
+    void **args, **extra;
+};
 
 int fake_call(const char *name); // counts the call; nonzero: it must fail
 void *fake_make(enum fake_kind kind);
@@ -74,9 +102,10 @@ int fake_free(void *pointer, const char *name);
 int fake_copy(void *to, const void *from, const void *device, size_t bytes); // device: which of both is the GPU's
 int fake_fill(void *to, int value, size_t n, void *stream);
 int fake_unload(void *module, const char *name);
+int fake_drop_graph(void *graph, const char *name);
 int fake_function(void **function, void *module, const char *name);
-int fake_run(void *function, const unsigned grid[3], const unsigned block[3], unsigned shared, void *stream,
-             void **args, void **extra);
+void fake_allow(void *function, unsigned shared); // more is refused; without this call anything goes
+int fake_run(void *function, const struct fake_config *c, void *stream);
 int fake_sync(void *stream); // NULL: the legacy stream
 int fake_sync_all(void);     // the device: no stream of any thread may be in capture
 int fake_record(void *event, void *stream);
@@ -86,4 +115,8 @@ int fake_begin(void *stream, int mode, int right_mode);
 int fake_end(void *stream, void **graph, const char *name);
 int fake_instantiate(void **exec, void *graph);
 int fake_replay(void *exec, void *stream);
+int fake_capturing(void *stream, int *status); // 0: no, 1: yes, 2: broken
+int fake_graph(void **graph);
+int fake_node(void **node, void *graph, void *const *after, size_t n, void *function, const struct fake_config *c);
+int fake_set_node(void *exec, void *node, void *function, const struct fake_config *c); // reads the arguments now
 #endif

@@ -182,8 +182,8 @@ hipError_t hip_launch(hipFunction_t function, unsigned gx, unsigned gy, unsigned
     CALL("hipModuleLaunchKernel");
     if (shared > (unsigned)fake_gpu.shared_max || (uint64_t)gx * bx > UINT32_MAX)
         return keep(FAKE_INVALID);
-    return keep(
-        fake_run(function, (unsigned[3]){ gx, gy, gz }, (unsigned[3]){ bx, by, bz }, shared, stream, args, extra));
+    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra };
+    return keep(fake_run(function, &c, stream));
 }
 
 // ---- streams, events, graphs
@@ -258,7 +258,7 @@ hipError_t hip_graph_make(hipGraphExec_t *exec, hipGraph_t graph, hipGraphNode_t
 
 hipError_t hip_graph_destroy(hipGraph_t graph)
 {
-    return keep(fake_drop(graph, FAKE_GRAPH, "hipGraphDestroy"));
+    return keep(fake_drop_graph(graph, "hipGraphDestroy"));
 }
 
 hipError_t hip_graph_launch(hipGraphExec_t exec, hipStream_t stream)
@@ -270,6 +270,43 @@ hipError_t hip_graph_launch(hipGraphExec_t exec, hipStream_t stream)
 hipError_t hip_exec_destroy(hipGraphExec_t exec)
 {
     return keep(fake_drop(exec, FAKE_EXEC, "hipGraphExecDestroy"));
+}
+
+hipError_t hip_capturing(hipStream_t stream, hipStreamCaptureStatus *status)
+{
+    CALL("hipStreamIsCapturing");
+    return keep(fake_capturing(stream, status));
+}
+
+hipError_t hip_graph_create(hipGraph_t *graph, unsigned flags)
+{
+    *graph = (hipGraph_t)(void *)&fake_here;
+    CALL("hipGraphCreate");
+    return keep(flags ? FAKE_INVALID : fake_graph((void **)graph));
+}
+
+static struct fake_config config_of(const hipKernelNodeParams *p)
+{
+    return (struct fake_config){ { p->gridDim.x, p->gridDim.y, p->gridDim.z },
+                                 { p->blockDim.x, p->blockDim.y, p->blockDim.z },
+                                 p->sharedMemBytes,
+                                 p->kernelParams,
+                                 p->extra };
+}
+
+hipError_t hip_graph_kernel(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *after, size_t n,
+                            const hipKernelNodeParams *params)
+{
+    CALL("hipGraphAddKernelNode");
+    const struct fake_config c = config_of(params);
+    return keep(fake_node((void **)node, graph, (void *const *)after, n, params->func, &c));
+}
+
+hipError_t hip_exec_kernel(hipGraphExec_t exec, hipGraphNode_t node, const hipKernelNodeParams *params)
+{
+    CALL("hipGraphExecKernelNodeSetParams");
+    const struct fake_config c = config_of(params);
+    return keep(fake_set_node(exec, node, params->func, &c));
 }
 
 hipError_t hip_last_error(void)

@@ -270,6 +270,51 @@ static void calls(void **state)
 
 // ---- the launch path
 
+// A forward sets as many nodes, launches their graph and asks the driver for nothing else.
+static void expect_batch(struct place *p, const struct moe_layer_call *c, void *stream, int n)
+{
+    static const char *const allowed[] = { "cuGraphExecKernelNodeSetParams_v2", "cuGraphLaunch",
+                                           "cuStreamIsCapturing" };
+    int seen[3] = { 0 }, before = fake->calls, live = fake->live, launches = fake->launches;
+    assert_int_equal(moe_layer_forward(p->l, c, stream), MOE_OK);
+    for (int i = before, a; i < fake->calls; i++) {
+        for (a = 0; a < 3 && strcmp(fake->names[i], allowed[a]); a++)
+            continue;
+        if (a == 3 && strncmp(fake->names[i], "cuCtx", 5))
+            fail_msg("a forward calls %s", fake->names[i]);
+        seen[a % 3] += a < 3;
+    }
+    assert_true(seen[0] == n && seen[1] == 1 && seen[2] <= 1 && fake->calls - before <= n + 2 + 3);
+    assert_int_equal(fake->launches, launches + n);
+    assert_int_equal(fake->live, live);
+    assert_true(fake->stream == stream);
+}
+
+// Each call of the driver fails once: all kernels are launched all the same, or none and a text names the call.
+static void each_call_fails(struct place *p, const struct moe_layer_call *c, void *stream)
+{
+    int before = fake->calls, told = 0;
+    assert_int_equal(moe_layer_forward(p->l, c, stream), MOE_OK);
+    int calls = fake->calls - before;
+    for (int i = 1; i <= calls; i++) {
+        char text[1024];
+        int launches = fake->launches;
+        fake->fail_at = fake->calls + i;
+        fake->fail_code = FAKE_HANDLE;
+        int status = moe_layer_forward(p->l, c, stream);
+        const char *call = fake->names[fake->fail_at - 1];
+        bool current = !strncmp(call, "cuCtx", 5);
+        assert_int_equal(fake->launches - launches, status ? 0 : 6);
+        assert_true(!status || status == MOE_ERR_DEVICE);
+        moe_error(p->d, text, sizeof text);
+        if (status && !strstr(text, current ? "context current" : "cuGraphLaunch of 6 kernels from route_softmax"))
+            fail_msg("%s failed: %s", call, text);
+        told += status != MOE_OK;
+    }
+    fake->fail_at = 0;
+    assert_int_equal(told, 3); // the context in two calls, the graph
+}
+
 static void launch_path(void **state)
 {
     struct place p;
@@ -281,24 +326,8 @@ static void launch_path(void **state)
     assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
     assert_int_equal(moe_stream(p.d, &stream), MOE_OK);
     struct moe_layer_call c = call_of(&p, T, space, bytes);
-    int before = fake->calls, live = fake->live;
-    assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
-    for (int i = before; i < fake->calls; i++)
-        if (strcmp(fake->names[i], "cuLaunchKernel") && strncmp(fake->names[i], "cuCtx", 5))
-            fail_msg("a forward calls %s", fake->names[i]);
-    assert_int_equal(fake->live, live);
-    assert_true(fake->stream == stream);
-    // Each call of the driver fails once: a status and a text that names it.
-    int calls = fake->calls - before;
-    for (int i = 1; i <= calls; i++) {
-        fake->fail_at = fake->calls + i;
-        fake->fail_code = FAKE_HANDLE;
-        int status = moe_layer_forward(p.l, &c, stream);
-        bool told = strncmp(fake->names[fake->fail_at - 1], "cuCtxPop", 8) != 0; // popping has nothing to tell
-        if (told != (status == MOE_ERR_DEVICE))
-            fail_msg("%s failed: status %d", fake->names[fake->fail_at - 1], status);
-    }
-    fake->fail_at = 0;
+    expect_batch(&p, &c, stream, 6);
+    each_call_fails(&p, &c, stream);
     // Steps one by one; capture.
     fake->launches = 0;
     for (int s = 0; s < MOE_LAYER_STEPS; s++) {
@@ -306,7 +335,19 @@ static void launch_path(void **state)
         assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
         assert_int_equal(fake->launches, s + 1);
     }
+    c.steps = 1u << MOE_GATE_UP | 1u << MOE_DOWN | 1u << MOE_COMBINE;
+    expect_batch(&p, &c, stream, 3);
     c.steps = 0;
+    c.ids = (const int32_t *)p.w.gate;
+    c.weights = (const float *)p.w.gate;
+    c.logits = NULL;
+    expect_batch(&p, &c, stream, 5);
+    c = call_of(&p, T, space, bytes);
+    fake->launches = 0;
+    c.y = (char *)c.y + 2; // of the last kernel: none is launched
+    says(&p, moe_layer_forward(p.l, &c, stream), MOE_ERR_SIGNATURE, "'y' is at");
+    assert_int_equal(fake->launches, 0);
+    c = call_of(&p, T, space, bytes);
     assert_int_equal(moe_capture_begin(p.d, stream), MOE_OK);
     assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
     assert_int_equal(moe_capture_end(p.d, stream, &graph), MOE_OK);
@@ -318,39 +359,6 @@ static void launch_path(void **state)
     close_place(&p);
     assert_int_equal(fake->live, 0);
     assert_int_equal(fake->wrong, 0);
-}
-
-// Each call of the driver fails once while a layer is made: nothing is left behind, but a stream whose freeing could not even
-// begin, since its context could not be made current.
-static void create_fails(void **state)
-{
-    struct place p;
-    (void)state;
-    open_place(&p, "cuda:0");
-    give_weights(&p);
-    const struct moe_layer_desc desc = small();
-    int live = fake->live, before = fake->calls, failed = 0, lost = 0;
-    assert_int_equal(moe_layer_create(p.image, &desc, &p.w, &p.l), MOE_OK);
-    int calls = fake->calls - before;
-    moe_layer_free(p.l);
-    for (int i = 1; i <= calls; i++) {
-        fake->fail_at = fake->calls + i;
-        fake->fail_code = FAKE_OUT_OF_MEMORY;
-        int status = moe_layer_create(p.image, &desc, &p.w, &p.l);
-        const char *call = fake->names[fake->fail_at - 1];
-        failed += status != MOE_OK;
-        assert_true((status == MOE_OK) == (p.l != NULL));
-        fake->fail_at = 0;
-        moe_layer_free(p.l);
-        lost += !strncmp(call, "cuCtx", 5) && fake->live > live + lost;
-        if (fake->live != live + lost)
-            fail_msg("%s failed: %d objects are left", call, fake->live - live - lost);
-    }
-    assert_true(failed >= 4 && lost <= 2); // allocation, stream, fill, wait; two calls make a context current
-    p.l = NULL;
-    close_place(&p);
-    assert_int_equal(fake->live, lost);
-    fake->live = 0; // for the next test; with_fake() forgets the objects
 }
 
 struct capturer {
@@ -396,6 +404,219 @@ static void made_during_a_capture(void **state)
     close_place(&p);
     assert_int_equal(fake->live, 0);
     assert_int_equal(fake->wrong, 0);
+}
+
+// ---- the short way to a launch
+
+static int compare(void *user, enum layer_launch n, const struct layer_kernel *k, const struct moe_arg *args)
+{
+    struct layer_ready *r = user;
+    const struct launch_item *got = &r->item[r->n++];
+    union launch_value value[LAYER_VALUES];
+    void *slots[LAYER_VALUES];
+    struct launch_item want = { .args = slots };
+    (void)n;
+    assert_true(k->direct); // or it is not short
+    assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value), MOE_OK);
+    assert_true(got->function == want.function && got->sig == want.sig && got->blocks == want.blocks);
+    int at = 0;
+    for (int i = 0; i < k->sig->nparams; i++, at++) {
+        bool pointer = k->sig->params[i].kind != IMAGE_SCALAR;
+        assert_memory_equal(got->args[at], slots[at], pointer ? sizeof(void *) : 4);
+    }
+    for (int i = 0; i < k->sig->ndims; i++)
+        if (k->sig->dims[i].bound < 0) {
+            assert_memory_equal(got->args[at], slots[at], 4);
+            at++;
+        }
+    return MOE_OK;
+}
+
+static void same_both_ways(struct place *p, const struct moe_layer_desc *desc, const struct moe_layer_weights *w,
+                           bool logits)
+{
+    static const int64_t tokens[] = { 1, 2, 16, 17, 1000, 100000 };
+    char why[512];
+    struct layer_ready ready;
+    struct layer_sizes s;
+    if (moe_layer_create(p->image, desc, w, &p->l))
+        fail_msg("%s", moe_error(p->d, why, sizeof why));
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (int tile = 0; tile < p->l->ntiles; tile++) {
+            struct moe_layer_call c = call_of(p, tokens[t], (void *)0x10000, 0);
+            c.ids = logits ? NULL : (const int32_t *)p->w.gate;
+            c.weights = logits ? NULL : (const float *)p->w.gate;
+            c.logits = logits ? c.logits : NULL;
+            int rows = p->l->tile[tile];
+            assert_true(layer_sizes(p->l, tokens[t], rows, &s));
+            assert_int_equal(layer_collect(p->l, &c, &s, tile, &ready), MOE_OK);
+            int n = ready.n;
+            ready.n = 0;
+            assert_int_equal(layer_launches(p->l, &c, rows, compare, &ready), MOE_OK);
+            assert_int_equal(ready.n, n);
+        }
+    moe_layer_free(p->l);
+    p->l = NULL;
+}
+
+static void short_way(void **state)
+{
+    struct place p;
+    (void)state;
+    open_place(&p, "cuda:0");
+    give_weights(&p);
+    for (int i = 0; i < 8; i++) {
+        struct moe_layer_desc d = small();
+        struct moe_layer_weights w = p.w;
+        const void *any = p.w.gate;
+        d.groups = i == 1 ? 2 : 0;
+        d.keep_groups = i == 1;
+        d.score = i == 2;
+        d.shared = i == 3 || i == 4;
+        d.shared_gate = i == 4;
+        w.shared_gate = any;
+        d.local = i == 5 ? 3 : 0;
+        w.expert_map = i == 5 || i == 6 ? any : NULL;
+        d.activation = i == 7 ? MOE_ACT_CLAMPED : i == 6 ? MOE_ACT_GEGLU : MOE_ACT_SWIGLU;
+        w.gate_bias = w.up_bias = i == 7 ? any : NULL;
+        w.down_bias = i == 7 ? any : NULL;
+        w.up = i == 2 ? NULL : w.up;
+        same_both_ways(&p, &d, &w, true);
+        same_both_ways(&p, &d, &w, false);
+    }
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->wrong, 0);
+}
+
+// What a kernel requires of the tokens is asked at each call; a grid without blocks is left out.
+static void requirements(void **state)
+{
+    struct place p;
+    void *space;
+    (void)state;
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    size_t bytes = moe_layer_workspace(p.l, 100);
+    assert_int_equal(moe_alloc(p.d, bytes, &space), MOE_OK);
+    const struct image_kernel *sig = p.l->k[L_COMBINE].sig;
+    struct image_dim *d = (struct image_dim *)(uintptr_t)sig->dims; // the image's copy, not constant
+    while (strcmp(d->name, "T"))
+        d++;
+    int64_t was = d->max;
+    fake->launches = 0;
+    d->max = 10;
+    struct moe_layer_call c = call_of(&p, 11, space, bytes);
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "T is 11, the kernel takes 0 to 10");
+    d->max = was;
+    d->multiple = 4;
+    says(&p, moe_layer_forward(p.l, &c, NULL), MOE_ERR_SIGNATURE, "T is 11, not a multiple of 4");
+    d->multiple = 1;
+    assert_int_equal(fake->launches, 0);
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6);
+    struct image_clause *none = (struct image_clause *)(uintptr_t)p.l->k[L_PLAN].sig->clauses;
+    none->hi = none->lo;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->launches, 6 + 5);
+    for (int i = 6; i < 11; i++)
+        assert_true(fake->log[i].grid > 0 && strcmp(fake->log[i].symbol, "plan"));
+    int chunk = 0; // a grid may depend on scalars
+    sig = p.l->k[L_COUNT].sig;
+    while (strcmp(sig->params[chunk].name, "chunk"))
+        chunk++;
+    ((struct image_kernel *)(uintptr_t)sig)->nclauses = 1;
+    struct image_clause *each = (struct image_clause *)(uintptr_t)sig->clauses;
+    *each = (struct image_clause){ .name = "c", .kind = IMAGE_EACH, .map = -1 };
+    each->lo = (struct image_expr){ 1, { { IMAGE_T_CONST, 0 } } };
+    each->hi = (struct image_expr){ 1, { { IMAGE_T_PARAM, chunk } } };
+    c.steps = 1u << MOE_COUNT;
+    assert_int_equal(moe_layer_forward(p.l, &c, NULL), MOE_OK);
+    assert_int_equal(fake->grid, 256); // slots a block, for few tokens
+    moe_free(p.d, space);
+    close_place(&p);
+    assert_int_equal(fake->live, 0);
+}
+
+// Shapes of kernels that a layer cannot take the short way, or not at all.
+static void odd_kernels(void **state)
+{
+    static struct image_dim dims[40] = { { "T", -1, 1, 100 }, { "H", -1, 1, 100 } };
+    static struct image_param params[30];
+    struct image_kernel sig = { .name = "odd", .nparams = 1, .ndims = 2, .params = params, .dims = dims };
+    struct layer_kernel k = { .sig = &sig };
+    char why[LAYER_WHY] = "";
+    (void)state;
+    for (int i = 0; i < 30; i++)
+        params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } } };
+    assert_true(layer_bind(&k, why) && k.direct);
+    params[0].shape[1].dim = 0; // [T, T]: tokens that are the hidden size as well
+    sig.ndims = 1;
+    assert_true(layer_bind(&k, why) && !k.direct);
+    params[0].shape[1].dim = 1;
+    sig.ndims = 2;
+    params[0].shape[0] = (struct image_extent){ -1, 8 }; // compiled for 8 tokens
+    assert_true(layer_bind(&k, why) && !k.direct);
+    params[0].shape[0] = (struct image_extent){ 0, 0 };
+    dims[0].bound = 8;
+    assert_true(layer_bind(&k, why) && !k.direct);
+    dims[0].bound = -1;
+    sig.ndims = 3; // one that no shape gives
+    assert_true(layer_bind(&k, why) && !k.direct);
+    sig.ndims = LAYER_DIMS_MAX + 1;
+    assert_false(layer_bind(&k, why));
+    assert_string_equal(why, "kernel odd: 1 parameters and 17 dimensions, a layer gives at most 24 and 16");
+    sig.ndims = 2;
+    sig.nparams = LAYER_PARAMS_MAX + 1;
+    assert_false(layer_bind(&k, why));
+    sig.nparams--;
+    assert_true(layer_bind(&k, why));
+}
+
+// Each call of the driver fails once while a layer is made: nothing is left behind (but a stream whose freeing could not even
+// begin, since its context could not be made current), or there is a layer that works.
+static void create_fails(void **state)
+{
+    const struct moe_layer_desc desc = small();
+    int calls = 0, failed = 0;
+    (void)state;
+    for (int i = 0; i <= calls; i += i < 20 ? 1 : 7) { // the later ones make one chain like the other
+        struct place p;
+        void *stream, *space = NULL;
+        fake->calls = 0; // names are kept of the first ones only
+        open_place(&p, "cuda:0");
+        give_weights(&p);
+        int live = fake->live, before = fake->calls;
+        fake->fail_at = i ? before + i : 0;
+        fake->fail_code = FAKE_OUT_OF_MEMORY;
+        int status = moe_layer_create(p.image, &desc, &p.w, &p.l);
+        calls = i ? calls : fake->calls - before;
+        failed += status != MOE_OK;
+        fake->fail_at = 0;
+        assert_true((status == MOE_OK) == (p.l != NULL));
+        int lost = i && !strncmp(fake->names[before + i - 1], "cuCtx", 5) && fake->live > live && status ? 1 : 0;
+        if (status && fake->live != live + lost)
+            fail_msg("call %d %s: %d left, status %d", i, fake->names[before + i - 1], fake->live - live, status);
+        if (!status) {
+            struct moe_layer_call c = call_of(&p, T, NULL, moe_layer_workspace(p.l, T));
+            int launches = fake->launches;
+            moe_alloc(p.d, c.workspace_bytes, &space);
+            moe_stream(p.d, &stream);
+            c.workspace = space;
+            assert_int_equal(moe_layer_forward(p.l, &c, stream), MOE_OK);
+            assert_int_equal(fake->launches, launches + 6);
+            moe_destroy(p.d, MOE_STREAM, stream);
+            moe_free(p.d, space);
+        }
+        close_place(&p);
+        lost += i && !status && fake->live == 1 && !strncmp(fake->names[before + i - 1], "cuCtx", 5);
+        assert_int_equal(fake->live, lost);
+        assert_int_equal(fake->wrong, 0);
+        fake->reset();
+        fake->live = 0;
+    }
+    assert_in_range(failed, 5, 15); // allocation, stream, fill, wait, the stream again; the context for each
+    assert_true(calls > 3 * 8 * 5);
 }
 
 // ---- sizes
@@ -574,6 +795,9 @@ int main(void)
         cmocka_unit_test_setup(sizes, with_fake),
         cmocka_unit_test_setup(hints, with_fake),
         cmocka_unit_test(indices),
+        cmocka_unit_test_setup(short_way, with_fake),
+        cmocka_unit_test_setup(requirements, with_fake),
+        cmocka_unit_test(odd_kernels),
         cmocka_unit_test_setup(threads, with_sim),
     };
     return cmocka_run_group_tests(tests, make_image, free_image);

@@ -1,0 +1,136 @@
+// Chains of kernel nodes, see batch.h. A launch takes a chain that nobody else is setting: the one that its stream used last,
+// else the one unused for longest, since a graph does not run twice at once and streams would wait for each other. It may be
+// set again as soon as its launch was called: parameters are read then, whatever is still queued.
+#include "batch.h"
+
+#include <stdlib.h>
+
+struct chain {
+    atomic_bool busy; // somebody sets or launches it: the only one who may
+    _Atomic(void *) stream;
+    atomic_uint_least64_t used; // the clock, then
+    void *graph, *exec, *node[BATCH_MOST];
+};
+struct chains {
+    int n;
+    struct chain at[BATCH_WAYS];
+};
+
+bool batch_init(struct batch *b)
+{
+    for (int n = 0; n <= BATCH_MOST; n++)
+        atomic_init(&b->of[n], NULL);
+    atomic_init(&b->clock, 0);
+    return !pthread_mutex_init(&b->making, NULL);
+}
+
+void batch_free(struct batch *b, const struct batch_calls *calls, const void *state)
+{
+    for (int n = 0; n <= BATCH_MOST; n++) {
+        struct chains *list = atomic_load(&b->of[n]);
+        for (int i = 0; list && i < list->n; i++)
+            calls->drop(state, list->at[i].graph, list->at[i].exec);
+        free(list);
+    }
+    pthread_mutex_destroy(&b->making);
+}
+
+// ---- making -----------------------------------------------------------------------------------------------------
+
+static int make_chain(struct chain *c, const struct batch_calls *calls, const void *state,
+                      const struct launch_item *items, int n)
+{
+    int code = calls->graph(state, &c->graph);
+    if (code)
+        return code;
+    for (int i = 0; i < n && !code; i++)
+        code = calls->node(state, c->graph, i ? &c->node[i - 1] : NULL, &items[i], &c->node[i]);
+    if (!code)
+        code = calls->make(state, c->graph, &c->exec);
+    if (code)
+        calls->drop(state, c->graph, NULL);
+    return code;
+}
+
+int batch_prepare(struct batch *b, const struct batch_calls *calls, const void *state, const struct launch_item *items,
+                  int n)
+{
+    int code = 0;
+    if (n < 2 || n > BATCH_MOST)
+        return 0;
+    pthread_mutex_lock(&b->making);
+    struct chains *list = atomic_load(&b->of[n]) ? NULL : calloc(1, sizeof *list);
+    while (list && list->n < BATCH_WAYS && !code) {
+        code = make_chain(&list->at[list->n], calls, state, items, n);
+        list->n += !code;
+    }
+    if (list && list->n)
+        atomic_store(&b->of[n], list);
+    else
+        free(list);
+    pthread_mutex_unlock(&b->making);
+    return code;
+}
+
+// ---- launching --------------------------------------------------------------------------------------------------
+
+static struct chain *choose(struct chains *list, const void *stream)
+{
+    struct chain *best = NULL;
+    uint64_t oldest = UINT64_MAX;
+    for (int i = 0; i < list->n; i++) {
+        struct chain *c = &list->at[i];
+        if (atomic_load_explicit(&c->busy, memory_order_relaxed))
+            continue;
+        if (atomic_load_explicit(&c->stream, memory_order_relaxed) == stream)
+            return c;
+        uint64_t used = atomic_load_explicit(&c->used, memory_order_relaxed);
+        best = used < oldest ? c : best;
+        oldest = used < oldest ? used : oldest;
+    }
+    return best;
+}
+
+// NULL: all are in use by others.
+static struct chain *take(struct batch *b, struct chains *list, void *stream)
+{
+    struct chain *c;
+    while ((c = choose(list, stream)))
+        if (!atomic_exchange_explicit(&c->busy, true, memory_order_acquire))
+            break;
+    if (c) {
+        uint64_t now = atomic_fetch_add_explicit(&b->clock, 1, memory_order_relaxed);
+        atomic_store_explicit(&c->used, now + 1, memory_order_relaxed);
+        atomic_store_explicit(&c->stream, stream, memory_order_relaxed);
+    }
+    return c;
+}
+
+// The handles 1 and 2 stand for default streams, the second for another one in each thread.
+static bool own_stream(const void *stream)
+{
+    return (uintptr_t)stream > 2;
+}
+
+enum batch_result batch_launch(struct batch *b, const struct batch_calls *calls, const void *state,
+                               const struct launch_item *items, int n, void *stream, int *code)
+{
+    bool capturing = false;
+    *code = 0;
+    struct chains *list = n > 1 && n <= BATCH_MOST ? atomic_load_explicit(&b->of[n], memory_order_acquire) : NULL;
+    if (!list || !own_stream(stream))
+        return BATCH_NOT;
+    *code = calls->capturing(state, stream, &capturing);
+    struct chain *c = *code || capturing ? NULL : take(b, list, stream);
+    if (!c)
+        return BATCH_NOT;
+    enum batch_result result = BATCH_NOT;
+    for (int i = 0; i < n && !*code; i++)
+        *code = calls->set(state, c->exec, c->node[i], &items[i]);
+    if (!*code) {
+        *code = calls->launch(state, c->exec, stream);
+        result = *code ? BATCH_FAILED : BATCH_DONE;
+    }
+    atomic_store_explicit(&c->busy, false, memory_order_release);
+    return result;
+}

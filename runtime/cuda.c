@@ -165,6 +165,26 @@ static int read_info(struct moe_device *d, struct cuda *c)
     return MOE_OK;
 }
 
+// The calling thread's current context if it is of this device, else the primary one.
+static int take_context(struct moe_device *d, struct cuda *c)
+{
+    CUcontext now = NULL;
+    CUdevice device = -1;
+    CUresult r = c->ctx_current(&now);
+    if (r)
+        return cuda_fail(d, r, "cuCtxGetCurrent", "");
+    r = now ? c->ctx_device(&device) : CUDA_SUCCESS;
+    if (r)
+        return cuda_fail(d, r, "cuCtxGetDevice", "");
+    if (now && device == c->device) {
+        c->context = now;
+        c->adopted = true;
+        return MOE_OK;
+    }
+    r = c->ctx_retain(&c->context, c->device);
+    return r ? cuda_fail(d, r, "cuDevicePrimaryCtxRetain", "") : MOE_OK;
+}
+
 static int cuda_open(struct moe_device *d, const char *which)
 {
     int ordinal = device_ordinal(which);
@@ -180,10 +200,8 @@ static int cuda_open(struct moe_device *d, const char *which)
         status = find_device(d, c, ordinal);
     if (!status)
         status = read_info(d, c);
-    if (!status) {
-        CUresult r = c->ctx_retain(&c->context, c->device);
-        status = r ? cuda_fail(d, r, "cuDevicePrimaryCtxRetain", "") : MOE_OK;
-    }
+    if (!status)
+        status = take_context(d, c);
     if (status) { // the library stays open: a driver does not like to be unloaded
         free(c);
         d->state = NULL;
@@ -194,7 +212,8 @@ static int cuda_open(struct moe_device *d, const char *which)
 static void cuda_close(struct moe_device *d)
 {
     struct cuda *c = d->state;
-    c->ctx_release(c->device);
+    if (!c->adopted)
+        c->ctx_release(c->device);
     free(c);
 }
 

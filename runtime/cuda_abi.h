@@ -84,6 +84,7 @@ enum { CUDA_CONSTANTS(CONSTANT) };
     X(1, ctx_retain, cuDevicePrimaryCtxRetain, (CUcontext * context, CUdevice device)) \
     X(1, ctx_release, cuDevicePrimaryCtxRelease_v2, (CUdevice device)) \
     X(1, ctx_current, cuCtxGetCurrent, (CUcontext * context)) \
+    X(1, ctx_device, cuCtxGetDevice, (CUdevice * device)) \
     X(1, ctx_push, cuCtxPushCurrent_v2, (CUcontext context)) \
     X(1, ctx_pop, cuCtxPopCurrent_v2, (CUcontext * context)) \
     X(1, ctx_sync, cuCtxSynchronize, (void)) \

@@ -56,9 +56,10 @@ struct moe_image;
 struct moe_kernel;
 
 // ---- device
-// device: "cuda:N" (NVIDIA) or "hip:N" (AMD); "cuda" is "cuda:0".
-// "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by
-// libmoesim.so (sim/moesim.h), which finds faults; the images it loads must carry LLVM bitcode. why (may be NULL): the reason of a failure, one line.
+// device: "cuda:N" (NVIDIA) or "hip:N" (AMD); "cuda" is "cuda:0". If the calling thread has a current CUDA context of that
+// device, that is taken, and must outlive the moe_device; else the primary one is (that of the CUDA runtime and of PyTorch).
+// "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by libmoesim.so (sim/moesim.h), which finds
+// faults; the images it loads must carry LLVM bitcode. why (may be NULL): the reason of a failure, one line.
 MOE_API int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size);
 // Everything made on the device must be freed before; NULL is allowed.
 MOE_API void moe_close(struct moe_device *d);

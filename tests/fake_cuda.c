@@ -101,6 +101,14 @@ CUresult cu_ctx_current(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+CUresult cu_ctx_device(CUdevice *device)
+{
+    FAKE_CALL("cuCtxGetDevice");
+    intptr_t n = fake_here.current - (intptr_t)contexts;
+    *device = n >= 0 && n < FAKE_DEVICES_MAX ? (CUdevice)n : FAKE_DEVICES_MAX; // a context that the test made up
+    return fake_here.current ? 0 : FAKE_INVALID;
+}
+
 CUresult cu_ctx_push(CUcontext context)
 {
     FAKE_CALL("cuCtxPushCurrent_v2");

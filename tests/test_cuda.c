@@ -51,6 +51,34 @@ static void test_open(void **state)
     clean(d);
 }
 
+// A context of that device which is current is taken, not retained and not released; one of another device is left alone.
+static void test_adopts(void **state)
+{
+    (void)state;
+    fake->devices = 2;
+    struct moe_device *primary = open_device(1), *adopted, *other;
+    char why[256];
+    assert_int_equal(fake->contexts, 1);
+    assert_int_equal(moe_sync(primary, NULL), MOE_OK);
+    intptr_t context = fake->synced_on;
+    assert_true(context != 0);
+    fake->thread()->current = context;
+    assert_int_equal(moe_open("cuda:1", &adopted, why, sizeof why), MOE_OK);
+    assert_int_equal(fake->contexts, 1);
+    assert_int_equal(moe_open("cuda:0", &other, why, sizeof why), MOE_OK);
+    assert_int_equal(fake->contexts, 2);
+    fake->synced_on = 0;
+    assert_int_equal(moe_sync(adopted, NULL), MOE_OK);
+    assert_true(fake->synced_on == context && fake->thread()->current == context);
+    assert_int_equal(moe_sync(other, NULL), MOE_OK);
+    assert_true(fake->synced_on != context && fake->thread()->current == context);
+    moe_close(adopted);
+    assert_int_equal(fake->contexts, 2);
+    moe_close(other);
+    fake->thread()->current = 0;
+    clean(primary);
+}
+
 struct arch_case {
     const char *image;
     int major, minor;
@@ -136,11 +164,9 @@ static void test_shared(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_open, setup),
-        cmocka_unit_test_setup(test_arches, setup),
-        cmocka_unit_test_setup(test_load_refusals, setup),
-        cmocka_unit_test_setup(test_shared, setup),
-        COMMON_TESTS,
+        cmocka_unit_test_setup(test_open, setup),   cmocka_unit_test_setup(test_adopts, setup),
+        cmocka_unit_test_setup(test_arches, setup), cmocka_unit_test_setup(test_load_refusals, setup),
+        cmocka_unit_test_setup(test_shared, setup), COMMON_TESTS,
     };
     if (argc < 1 || find_fake(argv[0]))
         return 1;

@@ -104,7 +104,8 @@ static int by_hint(const void *a, const void *b)
 
 static bool write_all(const struct hints *f, FILE *out)
 {
-    fwrite(f->rest, 1, f->nrest, out);
+    if (f->nrest)
+        fwrite(f->rest, 1, f->nrest, out);
     for (int i = 0; i < f->n; i++) {
         const struct hint *h = &f->h[i];
         int rows = h->rows ? h->rows : pinned(f, h);

@@ -7,6 +7,7 @@
 //    0 char[8] "MOEJIT\r\n"   8 u32 version   12 u32 bytes of this header   16 key   48 u64 bytes of the image   56 u64 0
 //   64 arch   80 kernel   152 name of the source: text with NULs up to the next   224 SHA-256 of bytes 0..223 and the image
 //  256 the image
+#include "hash.h"
 #include "jit.h"
 
 #include <dirent.h>
@@ -24,7 +25,7 @@
 #include <unistd.h>
 
 enum {
-    ENTRY_VERSION = 1,
+    ENTRY_VERSION = 2,
     AT_VERSION = 8,
     AT_HEADER = 12,
     AT_KEY = 16,
@@ -190,10 +191,12 @@ static bool header_fits(const unsigned char h[HEADER], const char *hex, uint64_t
 
 static void digest(const unsigned char h[HEADER], const void *bytes, size_t n, unsigned char out[SHA256_BYTES])
 {
+    unsigned char sum[8];
     struct sha256 s;
+    put_le(sum, hash_words(HASH_START, bytes, n), 8); // ten times as fast, and it need not withstand malice
     sha256_init(&s);
     sha256_put(&s, h, AT_DIGEST);
-    sha256_put(&s, bytes, n);
+    sha256_put(&s, sum, sizeof sum);
     sha256_end(&s, out);
 }
 

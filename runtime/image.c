@@ -3,6 +3,7 @@
 // In: a description, or untrusted bytes. Out: bytes, or a description. Nothing here prints, exits, keeps state, or
 // knows a compiler or a driver. The search word for places that must agree is "record".
 #include "image.h"
+#include "hash.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -66,17 +67,10 @@ static uint64_t get64(const unsigned char *p)
     return (uint64_t)get32(p) | (uint64_t)get32(p + 4) << 32;
 }
 
-static uint64_t fnv(uint64_t h, const unsigned char *p, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        h = (h ^ p[i]) * 0x100000001b3u;
-    return h;
-}
-
 static uint64_t checksum(const unsigned char *p, size_t n)
 {
-    uint64_t h = fnv(0xcbf29ce484222325u, p, CHECKSUM_AT);
-    return fnv(h, p + CHECKSUM_AT + 8, n - CHECKSUM_AT - 8);
+    uint64_t h = hash_words(HASH_START, p, CHECKSUM_AT);
+    return hash_words(h, p + CHECKSUM_AT + 8, n - CHECKSUM_AT - 8);
 }
 
 // ---- writing ----------------------------------------------------------------------------------------------------

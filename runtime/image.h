@@ -174,7 +174,8 @@ MOE_IMAGE_API void moe_image_describe(const struct image_desc *d, const char *ke
 
 // ---- the bytes (all integers little-endian)
 //   0  char[8] "MOEIMG\r\n"        8 u32 version           12 u32 bytes of this header (224)
-//  16  u64 total bytes            24 u64 checksum: FNV-1a 64 of all bytes but these eight
+//  16  u64 total bytes            24 u64 checksum of all bytes but these eight: FNV-1a 64 over
+//      little-endian words of 8 bytes (the last filled up with zeros), h ^= h >> 32 after each product
 //  32  u32 code kind              36 u32 model: bytes a ns
 //  40  u32 arch, 44 u32 compiler: offsets in the strings
 //  48  11 sections, each u64 offset, u64 bytes: code, ptx, bitcode, strings, kernels, params, dims, clauses, axes,

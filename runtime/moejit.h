@@ -23,7 +23,7 @@
 //
 // THE DISK. Directory: $MOE_CACHE_DIR, else $XDG_CACHE_HOME/moe, else $HOME/.cache/moe; MOE_CACHE_DIR="" turns the disk
 // off. It is made with mode 0700, files have 0600. A directory or an entry that is a symbolic link, belongs to somebody else
-// or may be written by others is not used. Every entry carries a SHA-256 of itself; what is damaged is compiled again.
+// or may be written by others is not used. Every entry carries a digest of itself; what is damaged is compiled again.
 // $MOE_CACHE_MAX (bytes; 2 GiB) bounds the sum of the entries: the longest unused go first, when a new one comes. Where the
 // disk cannot be used (read-only, full, no HOME), the images stay in memory, and moe_on_warning()'s function hears of it once.
 //

@@ -10,10 +10,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static void seal(unsigned char *p, size_t n)
 {
-    uint64_t h = 0xcbf29ce484222325u;
-    for (size_t i = 0; i < n; i++)
+    uint64_t h = 0xcbf29ce484222325u, w = 0;
+    for (size_t i = 0; i < n; i++) {
         if (i < 24 || i >= 32)
-            h = (h ^ p[i]) * 0x100000001b3u;
+            w |= (uint64_t)p[i] << 8 * (i % 8);
+        if ((i % 8 == 7 || i + 1 == n) && (i < 24 || i >= 32)) {
+            h = (h ^ w) * 0x100000001b3u;
+            h ^= h >> 32;
+            w = 0;
+        }
+    }
     memcpy(p + 24, &h, 8);
 }
 

@@ -58,9 +58,9 @@ $(LITE)/moerun: $(patsubst %.c,$(LITE)/o/%.o,$(LITE_SRC))
 	$(V)$(CC) -o $@ $^ -ldl -lm -lpthread
 
 # ---- what a forward costs the host, measured on a device (docs/runtime.md)
-.PHONY: host-cost
-host-cost: $(B)/host-cost
-$(B)/host-cost: $(call obj,tools/host_cost.c $(RUNTIME))
+.PHONY: host-cost load-cost
+host-cost load-cost: %: $(B)/%
+$(B)/%-cost: $(B)/o/tools/%_cost.o $(call obj,$(RUNTIME))
 	$(V)$(CC) $(SANITIZE) -o $@ $^ -ldl -lpthread
 
 # ---- tests

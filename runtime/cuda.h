@@ -8,7 +8,7 @@ struct cuda { // the state of a device
     void *library;
     CUdevice device;
     CUcontext context;
-    bool adopted; // the context is the caller's: not ours to release
+    bool adopted;     // the context is the caller's: not ours to release
     int major, minor; // compute capability
 #define MEMBER(required, member, symbol, params) CUresult(*member) params;
     CUDA_SYMBOLS(MEMBER)

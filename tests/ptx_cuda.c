@@ -86,6 +86,12 @@ EXPORT CUresult sim_ctx_current(CUcontext *context)
     return CUDA_SUCCESS;
 }
 
+EXPORT CUresult sim_ctx_device(CUdevice *device)
+{
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+
 EXPORT CUresult sim_ctx_push(CUcontext context)
 {
     current = context;

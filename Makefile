@@ -119,7 +119,7 @@ test: deps
 	@$(MAKE) --no-print-directory -j$$(nproc) check-san
 
 # ---- further groups, see HACKING.md
-.PHONY: check-abi check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
+.PHONY: check-abi check-cases check-docs check-ptx check-sim check-seeds check-faults check-cli check-deps check-symbols check-static check-direct check-device check-asan check-ubsan check-san check-oom check-valgrind check-damage \
     fmt check-fmt check-tidy golden-update fuzz wc wide install clean
 check-cli: $(B)/moec $(if $(MOERUN),$(B)/moerun)
 	@tests/cli.sh $(B)
@@ -140,6 +140,9 @@ check-seeds: $(B)/moerun $(B)/libmoesim.so
 	@for a in $(SIMS); do $(B)/moerun verify --device=sim:$$a --model=$(MODELS) --tokens=33 --rows=all --repeats=3 || exit 1; done
 check-faults: $(B)/moec $(B)/moerun $(B)/libmoesim.so $(B)/tests/mutate
 	@tests/faults.sh $(B)
+# Calls of the layer that went wrong in other stacks, in eval: some minutes.
+check-cases: $(B)/moerun
+	@tests/moe_cases.sh $(B)/moerun s --device=eval
 check-deps:
 	@tools/check_deps.sh
 check-abi:

@@ -160,15 +160,27 @@ static int probe(void *user, enum layer_launch n, const struct layer_kernel *k, 
     return moe_launch_check(k->kernel, args, k->sig->nparams, NULL, NULL);
 }
 
-static int probe_all(const struct moe_layer *l)
+// A call whose pointers are as good as any where nothing runs. parts: [MOE_LAYER_PARTS], filled.
+static struct moe_layer_call sample_call(void **parts)
 {
-    void *somewhere = (void *)(uintptr_t)4096, *parts[MOE_LAYER_PARTS];
-    struct moe_layer_call c = {
-        .size = sizeof c, .tokens = 1, .x = somewhere, .y = somewhere, .logits = somewhere, .parts = parts
-    };
-    int status = MOE_OK;
+    void *somewhere = (void *)(uintptr_t)4096;
     for (int i = 0; i < MOE_LAYER_PARTS; i++)
         parts[i] = somewhere;
+    return (struct moe_layer_call){ .size = sizeof(struct moe_layer_call),
+                                    .tokens = 1,
+                                    .x = somewhere,
+                                    .y = somewhere,
+                                    .logits = somewhere,
+                                    .ids = somewhere,
+                                    .weights = somewhere,
+                                    .parts = parts };
+}
+
+static int probe_all(const struct moe_layer *l)
+{
+    void *parts[MOE_LAYER_PARTS];
+    const struct moe_layer_call c = sample_call(parts);
+    int status = MOE_OK;
     for (int i = 0; i < l->ntiles && !status; i++)
         status = layer_launches(l, &c, l->tile[i], probe, NULL);
     return status;
@@ -178,21 +190,13 @@ static int probe_all(const struct moe_layer *l)
 static void prepare(const struct moe_layer *l)
 {
     static const unsigned experts = 1u << MOE_GATE_UP | 1u << MOE_DOWN | 1u << MOE_COMBINE;
-    void *somewhere = (void *)(uintptr_t)4096, *parts[MOE_LAYER_PARTS];
+    void *parts[MOE_LAYER_PARTS];
+    struct moe_layer_call c = sample_call(parts);
     struct layer_ready r;
     struct layer_sizes s;
-    for (int i = 0; i < MOE_LAYER_PARTS; i++)
-        parts[i] = somewhere;
     for (int i = 0; i < 3; i++) {
-        struct moe_layer_call c = { .size = sizeof c,
-                                    .tokens = 1,
-                                    .x = somewhere,
-                                    .y = somewhere,
-                                    .ids = somewhere,
-                                    .weights = somewhere,
-                                    .logits = i == 0 ? somewhere : NULL,
-                                    .steps = i == 2 ? experts : 0,
-                                    .parts = parts };
+        c.logits = i == 0 ? c.logits : NULL;
+        c.steps = i == 2 ? experts : 0;
         if (layer_sizes(l, 1, l->tile[0], &s) && !layer_collect(l, &c, &s, 0, &r))
             launch_prepare(l->image, r.item, r.n);
     }

@@ -109,3 +109,22 @@ const char *sim_findings(struct sim *s)
     }
     return text;
 }
+
+struct ran sim_ran(const char *spec, const char *ir, unsigned blocks, int shared)
+{
+    struct sim s = sim_open(spec);
+    static char text[16384];
+    struct ran r;
+    int32_t in[SIM_N], *a = s.api->alloc(s.d, sizeof in), *o = s.api->alloc(s.d, sizeof in);
+    for (int i = 0; i < SIM_N; i++)
+        in[i] = 100 + i;
+    assert_true(s.api->write(s.d, a, in, sizeof in) && s.api->fill(s.d, o, 0xff, sizeof in, true));
+    if (!sim_load(&s, ir))
+        fail_msg("%s", s.why);
+    r.status = sim_run(&s, "k", SIM_N, shared, blocks, "ib", (void *[]){ a, o }, (int64_t[]){ SIM_N, SIM_N });
+    snprintf(text, sizeof text, "%s", sim_findings(&s));
+    r.text = text;
+    assert_true(s.api->read(s.d, r.out, o, sizeof r.out));
+    sim_close(&s);
+    return r;
+}

@@ -19,6 +19,14 @@ bool sim_load(struct sim *s, const char *ir);
 // o(ut), b(oth), s(calar i32: n[i] is its value). ptr[i]: device memory. Returns what launch returns.
 int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,
             void *const *ptr, const int64_t *n);
+// Runs kernel "k" of the module on a new device, with a: in[SIM_N] = 100 + i, o: out[SIM_N], poisoned before, SIM_N threads a block.
+enum { SIM_N = 64 };
+struct ran {
+    int status;
+    const char *text; // what was found
+    int32_t out[SIM_N];
+};
+struct ran sim_ran(const char *spec, const char *ir, unsigned blocks, int shared);
 // The findings as one text; "" if none. Valid until the next call.
 const char *sim_findings(struct sim *s);
 #endif

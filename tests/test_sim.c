@@ -22,39 +22,14 @@
     "  %st = getelementptr i32, ptr addrspace(3) @sh, i32 %t\n"
 #define BARRIER "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n"
 #define TAIL "  ret void\n}\n"
-enum { N = 64 };
-
-// Runs the body with a: in[64] = 100 + i and o: out[64] (poison), 64 threads, 1 KB of shared memory.
-struct ran {
-    int status;
-    const char *text;
-    int32_t out[N];
-};
-static struct ran run_on(const char *spec, const char *ir, unsigned blocks, int shared)
-{
-    struct sim s = sim_open(spec);
-    static char text[16384];
-    struct ran r;
-    int32_t in[N], *a = s.api->alloc(s.d, sizeof in), *o = s.api->alloc(s.d, sizeof in);
-    for (int i = 0; i < N; i++)
-        in[i] = 100 + i;
-    assert_true(s.api->write(s.d, a, in, sizeof in) && s.api->fill(s.d, o, 0xff, sizeof in, true));
-    if (!sim_load(&s, ir))
-        fail_msg("%s", s.why);
-    r.status = sim_run(&s, "k", N, shared, blocks, "ib", (void *[]){ a, o }, (int64_t[]){ N, N });
-    snprintf(text, sizeof text, "%s", sim_findings(&s));
-    r.text = text;
-    assert_true(s.api->read(s.d, r.out, o, sizeof r.out));
-    sim_close(&s);
-    return r;
-}
+enum { N = SIM_N };
 
 static void clean(const char *ir, int32_t (*want)(int i))
 {
     for (int seed = 0; seed < 24; seed++) {
         char spec[48];
         snprintf(spec, sizeof spec, "sm_80,seed=%d,threads=%d", seed, 1 + seed % 3);
-        struct ran r = run_on(spec, ir, 1, 1024);
+        struct ran r = sim_ran(spec, ir, 1, 1024);
         assert_string_equal(r.text, "");
         assert_int_equal(r.status, 0);
         for (int i = 0; i < N; i++)
@@ -69,7 +44,7 @@ static void found_in(const char *arch, const char *ir, unsigned blocks, int shar
         char spec[48], want[48];
         snprintf(spec, sizeof spec, "%s,seed=%d,threads=2", arch, seed);
         snprintf(want, sizeof want, ": k: %s: ", kind);
-        struct ran r = run_on(spec, ir, blocks, shared);
+        struct ran r = sim_ran(spec, ir, blocks, shared);
         assert_int_equal(r.status, 1);
         if (!strstr(r.text, want) || !strstr(r.text, words))
             fail_msg("seed %d: expected '%s' and '%s' in:\n%s", seed, want, words, r.text);
@@ -167,14 +142,15 @@ static void named_barrier(void **state)
     for (int seed = 0; seed < 12; seed++) {
         char spec[32];
         snprintf(spec, sizeof spec, "sm_80,seed=%d", seed);
-        struct ran r = run_on(
+        struct ran r = sim_ran(
             spec, HEAD PRODUCER "  call void asm sideeffect \"bar.sync 3, 32;\", \"~{memory}\"()\n" CONSUMER TAIL, 1,
             1024);
         assert_true(strstr(r.text, "expects 32 threads") || strstr(r.text, "race") || strstr(r.text, "unwritten"));
-        r = run_on(spec,
-                   HEAD "  %c = icmp ult i32 %t, 32\n  br i1 %c, label %x, label %y\nx:\n" BARRIER "  br label %z\ny:\n"
-                        "  call void asm sideeffect \"bar.sync 0, 32;\", \"~{memory}\"()\n  br label %z\nz:\n" TAIL,
-                   1, 1024);
+        r = sim_ran(spec,
+                    HEAD "  %c = icmp ult i32 %t, 32\n  br i1 %c, label %x, label %y\nx:\n" BARRIER
+                         "  br label %z\ny:\n"
+                         "  call void asm sideeffect \"bar.sync 0, 32;\", \"~{memory}\"()\n  br label %z\nz:\n" TAIL,
+                    1, 1024);
         assert_true(strstr(r.text, "expects 32, ") || strstr(r.text, "expects 32 threads, ") ||
                     strstr(r.text, "deadlock"));
     }
@@ -267,28 +243,28 @@ static void limits(void **state)
 {
     (void)state;
     found_in("sm_80", HEAD TAIL, 1, 164 * 1024, "shared memory", "sm_80 has 166912");
-    struct ran r = run_on("sm_80,budget=100000", HEAD "  br label %x\nx:\n  br label %x\n}\n", 1, 0);
+    struct ran r = sim_ran("sm_80,budget=100000", HEAD "  br label %x\nx:\n  br label %x\n}\n", 1, 0);
     assert_int_equal(r.status, 1);
     assert_non_null(strstr(r.text, "runaway"));
     for (int limit = 1; limit <= 2; limit++) {
         char spec[32];
         int lines = 0;
         snprintf(spec, sizeof spec, "sm_80,threads=1,limit=%d", limit);
-        r = run_on(spec,
-                   HEAD
-                   "  store i32 0, ptr addrspace(1) %at, align 4\n  store i32 1, ptr addrspace(1) %at, align 4\n" TAIL,
-                   1, 0);
+        r = sim_ran(spec,
+                    HEAD
+                    "  store i32 0, ptr addrspace(1) %at, align 4\n  store i32 1, ptr addrspace(1) %at, align 4\n" TAIL,
+                    1, 0);
         for (const char *p = r.text; *p; p++)
             lines += *p == '\n';
         assert_int_equal(lines, limit);
     }
-    r = run_on("sm_80,fast,seed=1", HEAD NEXT TAIL, 1, 1024); // no shadow
+    r = sim_ran("sm_80,fast,seed=1", HEAD NEXT TAIL, 1, 1024); // no shadow
     assert_string_equal(r.text, "");
-    r = run_on("sm_80,fast", HEAD "  store i32 0, ptr addrspace(3) %st, align 4\n" TAIL, 1, 64); // but bounds
+    r = sim_ran("sm_80,fast", HEAD "  store i32 0, ptr addrspace(3) %st, align 4\n" TAIL, 1, 64); // but bounds
     assert_non_null(strstr(r.text, "bounds"));
-    r = run_on("sm_80,fast", HEAD COPY COMMIT BARRIER TAIL, 1, 1024); // and leaks
+    r = sim_ran("sm_80,fast", HEAD COPY COMMIT BARRIER TAIL, 1, 1024); // and leaks
     assert_non_null(strstr(r.text, "leak"));
-    r = run_on("sm_80,fast", HEAD COPY COMMIT BARRIER NEXT WAIT(0) TAIL, 1, 1024); // bytes in flight are not
+    r = sim_ran("sm_80,fast", HEAD COPY COMMIT BARRIER NEXT WAIT(0) TAIL, 1, 1024); // bytes in flight are not
     assert_string_equal(r.text, "");
 }
 
@@ -367,7 +343,7 @@ static void malformed_assembly(void **state)
             "  %q = call i32 asm sideeffect \"mov.b32 $0, $2;\", \"=r,r,r\"(<64 x i32> zeroinitializer, i32 1)\n" TAIL,
             "operands of more than 64 bits");
     struct ran r =
-        run_on("sm_90a,seed=3", HEAD "  call void asm sideeffect \"bra L; L:\", \"\"()\n" WAIT(-1) TAIL, 1, 64);
+        sim_ran("sm_90a,seed=3", HEAD "  call void asm sideeffect \"bra L; L:\", \"\"()\n" WAIT(-1) TAIL, 1, 64);
     assert_non_null(strstr(r.text, "-1 groups"));
 }
 
@@ -388,17 +364,17 @@ static void unusual_modules(void **state)
     assert_null(s.api->kernel(s.m, &k, s.why));
     assert_non_null(strstr(s.why, "takes 2 arguments, its signature says 0"));
     sim_close(&s);
-    struct ran r = run_on("sm_80",
-                          "@tbl = addrspace(1) constant [1 x ptr] [ptr @k2]\ndefine ptx_kernel void @k2() {\n  ret "
-                          "void\n}\n" HEAD "  %p = load volatile i64, ptr addrspace(1) @tbl, align 8\n" TAIL,
-                          1, 0);
+    struct ran r = sim_ran("sm_80",
+                           "@tbl = addrspace(1) constant [1 x ptr] [ptr @k2]\ndefine ptx_kernel void @k2() {\n  ret "
+                           "void\n}\n" HEAD "  %p = load volatile i64, ptr addrspace(1) @tbl, align 8\n" TAIL,
+                           1, 0);
     assert_int_equal(r.status, 0);
-    r = run_on("sm_80,threads=1",
-               HEAD "  %p = alloca [4 x i32]\n  %m = and i32 %t, 3\n  %q = getelementptr i32, ptr %p, i32 %m\n"
-                    "  store volatile i32 %t, ptr %q\n  %x = load volatile i32, ptr %q\n"
-                    "  %y = load atomic i32, ptr addrspace(1) %at monotonic, align 4\n  %z = add i32 %x, %y\n"
-                    "  store i32 %z, ptr addrspace(1) %ot\n" TAIL,
-               1, 0);
+    r = sim_ran("sm_80,threads=1",
+                HEAD "  %p = alloca [4 x i32]\n  %m = and i32 %t, 3\n  %q = getelementptr i32, ptr %p, i32 %m\n"
+                     "  store volatile i32 %t, ptr %q\n  %x = load volatile i32, ptr %q\n"
+                     "  %y = load atomic i32, ptr addrspace(1) %at monotonic, align 4\n  %z = add i32 %x, %y\n"
+                     "  store i32 %z, ptr addrspace(1) %ot\n" TAIL,
+                1, 0);
     assert_string_equal(r.text, "");
     assert_int_equal(r.out[5], 110);
 }
@@ -432,11 +408,11 @@ static void repeatable(void **state)
     char first[16384];
     (void)state;
     struct ran r =
-        run_on("sm_80,seed=5,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
+        sim_ran("sm_80,seed=5,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
     strcpy(first, r.text);
-    r = run_on("sm_80,seed=5,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
+    r = sim_ran("sm_80,seed=5,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
     assert_string_equal(first, r.text);
-    r = run_on("sm_80,seed=6,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
+    r = sim_ran("sm_80,seed=6,threads=1", HEAD "  store i32 %t, ptr addrspace(3) %st, align 4\n" NEXT TAIL, 3, 1024);
     assert_string_not_equal(first, r.text);
 }
 
@@ -452,11 +428,11 @@ static void lowest_block(void **state)
     for (int seed = 0; seed < 12; seed++) {
         char first[16384], spec[48];
         snprintf(spec, sizeof spec, "sm_80,seed=%d,threads=1", seed);
-        strcpy(first, run_on(spec, faults, 40, 1024).text);
+        strcpy(first, sim_ran(spec, faults, 40, 1024).text);
         assert_non_null(strstr(first, ": k: bounds: block 0, "));
         snprintf(spec, sizeof spec, "sm_80,seed=%d,threads=4", seed);
         for (int repeat = 0; repeat < 4; repeat++) {
-            struct ran r = run_on(spec, faults, 40, 1024);
+            struct ran r = sim_ran(spec, faults, 40, 1024);
             const char *at = strstr(r.text, ": bounds: block 0, ");
             assert_non_null(at);
             assert_null(strstr(at + 1, ": bounds: "));
@@ -470,22 +446,22 @@ static void lines(void **state)
 {
     (void)state;
     struct ran r =
-        run_on("sm_80",
-               "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()\n"
-               "define ptx_kernel void @k(ptr addrspace(1) %a, ptr addrspace(1) %o) !dbg !3 {\n"
-               "  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x(), !dbg !6\n"
-               "  %p = getelementptr i32, ptr addrspace(1) %o, i32 70, !dbg !6\n"
-               "  store i32 0, ptr addrspace(1) %p, align 4, !dbg !7\n"
-               "  ret void, !dbg !7\n}\n"
-               "!llvm.dbg.cu = !{!0}\n!llvm.module.flags = !{!2}\n"
-               "!0 = distinct !DICompileUnit(language: DW_LANG_C11, file: !1, emissionKind: DebugDirectivesOnly)\n"
-               "!1 = !DIFile(filename: \"dir/x.dsl\", directory: \"\")\n"
-               "!2 = !{i32 2, !\"Debug Info Version\", i32 3}\n"
-               "!3 = distinct !DISubprogram(name: \"k\", scope: !1, file: !1, line: 14, type: !4, unit: !0, spFlags: "
-               "DISPFlagDefinition)\n"
-               "!4 = !DISubroutineType(types: !5)\n!5 = !{}\n"
-               "!6 = !DILocation(line: 15, column: 3, scope: !3)\n!7 = !DILocation(line: 16, column: 9, scope: !3)\n",
-               1, 0);
+        sim_ran("sm_80",
+                "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()\n"
+                "define ptx_kernel void @k(ptr addrspace(1) %a, ptr addrspace(1) %o) !dbg !3 {\n"
+                "  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x(), !dbg !6\n"
+                "  %p = getelementptr i32, ptr addrspace(1) %o, i32 70, !dbg !6\n"
+                "  store i32 0, ptr addrspace(1) %p, align 4, !dbg !7\n"
+                "  ret void, !dbg !7\n}\n"
+                "!llvm.dbg.cu = !{!0}\n!llvm.module.flags = !{!2}\n"
+                "!0 = distinct !DICompileUnit(language: DW_LANG_C11, file: !1, emissionKind: DebugDirectivesOnly)\n"
+                "!1 = !DIFile(filename: \"dir/x.dsl\", directory: \"\")\n"
+                "!2 = !{i32 2, !\"Debug Info Version\", i32 3}\n"
+                "!3 = distinct !DISubprogram(name: \"k\", scope: !1, file: !1, line: 14, type: !4, unit: !0, spFlags: "
+                "DISPFlagDefinition)\n"
+                "!4 = !DISubroutineType(types: !5)\n!5 = !{}\n"
+                "!6 = !DILocation(line: 15, column: 3, scope: !3)\n!7 = !DILocation(line: 16, column: 9, scope: !3)\n",
+                1, 0);
     assert_non_null(strstr(r.text, "dir/x.dsl:16:9: k: bounds: block 0, thread "));
 }
 

@@ -11,31 +11,7 @@
 
 #include <cmocka.h>
 
-enum { N = 64 };
-
-struct ran {
-    int status;
-    const char *text;
-    int32_t out[N];
-};
-static struct ran run_shared(const char *arch, const char *ir, int shared)
-{
-    struct sim s = sim_open(arch);
-    static char text[16384];
-    struct ran r;
-    int32_t in[N], *a = s.api->alloc(s.d, sizeof in), *o = s.api->alloc(s.d, sizeof in);
-    for (int i = 0; i < N; i++)
-        in[i] = 100 + i;
-    assert_true(s.api->write(s.d, a, in, sizeof in) && s.api->fill(s.d, o, 0xff, sizeof in, true));
-    if (!sim_load(&s, ir))
-        fail_msg("%s", s.why);
-    r.status = sim_run(&s, "k", N, shared, 1, "ib", (void *[]){ a, o }, (int64_t[]){ N, N });
-    snprintf(text, sizeof text, "%s", sim_findings(&s));
-    r.text = text;
-    assert_true(s.api->read(s.d, r.out, o, sizeof r.out));
-    sim_close(&s);
-    return r;
-}
+enum { N = SIM_N };
 
 // A kernel in the words of either vendor; %t: the thread, %at, %ot: its elements of the input and of the output, %v: in[t].
 static const char *kernel(const char *arch, const char *head, const char *body)
@@ -62,7 +38,7 @@ static const char *const archs[] = { "sm_90a", "gfx942" };
 
 static void gives(const char *arch, const char *head, const char *body, int shared, int32_t (*want)(int i))
 {
-    struct ran r = run_shared(arch, kernel(arch, head, body), shared);
+    struct ran r = sim_ran(arch, kernel(arch, head, body), 1, shared);
     assert_string_equal(r.text, "");
     assert_int_equal(r.status, 0);
     for (int i = 0; i < N; i++)
@@ -72,7 +48,7 @@ static void gives(const char *arch, const char *head, const char *body, int shar
 static void finds(const char *arch, const char *head, const char *body, const char *kind, const char *words)
 {
     char want[48];
-    struct ran r = run_shared(arch, kernel(arch, head, body), 256);
+    struct ran r = sim_ran(arch, kernel(arch, head, body), 1, 256);
     snprintf(want, sizeof want, ": k: %s: ", kind);
     if (!strstr(r.text, want) || !strstr(r.text, words))
         fail_msg("expected '%s' and '%s' in:\n%s", want, words, r.text);
@@ -132,7 +108,7 @@ static void dynamic_shared(void **state)
               "bounds", "shared byte 0x150, the block has 0x150");
     }
     // The sum must fit; kernels of one module place it differently.
-    struct ran r = run_shared("gfx942", kernel("gfx942", head, OFFSET), 64 * 1024 - 16);
+    struct ran r = sim_ran("gfx942", kernel("gfx942", head, OFFSET), 1, 64 * 1024 - 16);
     assert_non_null(strstr(r.text, "the block takes 65600 bytes of shared memory"));
     gives("sm_90a",
           "@own = internal addrspace(3) global [17 x i32] undef\n@dyn = external addrspace(3) global [0 x i32]\n"

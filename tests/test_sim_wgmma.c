@@ -471,13 +471,19 @@ static void one(int threads, float value, const char *kinds, const char *words)
 #define COMMIT "wgmma.commit_group.sync.aligned;"
 #define FENCE "wgmma.fence.sync.aligned;"
 
+// One product into d, fenced and committed.
+static void put_issued(void)
+{
+    put_asm(FENCE);
+    put_wgmma("d", "", a_desc, b_desc, 8, 1);
+    put_asm(COMMIT);
+}
+
 static void products(void **state)
 {
     (void)state;
     put_one(PROXY);
-    put_asm(FENCE);
-    put_wgmma("d", "", a_desc, b_desc, 8, 1);
-    put_asm(COMMIT);
+    put_issued();
     put_wait("e", "d", 4, 0);
     put_end("e");
     one(128, 16, "", "");
@@ -532,9 +538,7 @@ static void loop(void **state)
 
 static void put_product(const char *between, int pending)
 {
-    put_asm(FENCE);
-    put_wgmma("d", "", a_desc, b_desc, 8, 1);
-    put_asm(COMMIT);
+    put_issued();
     put("%s", between);
     put_wait("e", "d", 4, pending);
     put_end("e");
@@ -564,9 +568,7 @@ static void product_faults(void **state)
     one(128, 16, "async", "wgmma.fence is missing");
     // Accumulators changed between two products, without a fence.
     put_one(PROXY);
-    put_asm(FENCE);
-    put_wgmma("d", "", a_desc, b_desc, 8, 1);
-    put_asm(COMMIT);
+    put_issued();
     put_wait("e", "d", 4, 0);
     for (int k = 0; k < 4; k++)
         put("  %%h.%d = fmul float %%e.%d, 0.5\n", k, k);
@@ -577,9 +579,7 @@ static void product_faults(void **state)
     one(128, 24, "async", "wgmma.fence is missing");
     // A result used before it is there.
     put_one(PROXY);
-    put_asm(FENCE);
-    put_wgmma("d", "", a_desc, b_desc, 8, 1);
-    put_asm(COMMIT);
+    put_issued();
     for (int k = 0; k < 4; k++)
         put("  %%h.%d = fmul float %%d.%d, 0.5\n", k, k);
     put_asm("wgmma.wait_group.sync.aligned 0;");

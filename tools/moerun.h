@@ -190,12 +190,13 @@ struct layer {
     const struct image_kernel *eval_of[2];
 };
 bool layer_weights(struct layer *l, const struct options *o, struct device *d, const struct model *m); // once a model
-bool layer_tokens(struct layer *l, int tokens, int rows); // rows: tile, 0: chosen. Allocates and uploads
-bool layer_is_of_call(enum buffer b);                     // of a number of tokens, not of the layer
-bool layer_poison(struct layer *l);                       // everything that the kernels write
-bool layer_step(struct layer *l, enum moe_layer_step s);  // launches one step
-bool layer_launch(struct layer *l);                       // all of them
-bool layer_run(struct layer *l);                          // all of them, then waits
+bool layer_tokens(struct layer *l, int tokens, int rows);    // rows: tile, 0: chosen. Allocates and uploads
+bool layer_special(const struct layer *l, const char *what); // --special=what
+bool layer_is_of_call(enum buffer b);                        // of a number of tokens, not of the layer
+bool layer_poison(struct layer *l);                          // everything that the kernels write
+bool layer_step(struct layer *l, enum moe_layer_step s);     // launches one step
+bool layer_launch(struct layer *l);                          // all of them
+bool layer_run(struct layer *l);                             // all of them, then waits
 bool layer_inputs_intact(struct layer *l, bool *intact);
 bool layer_guards_intact(struct layer *l, bool *intact);
 void layer_tokens_free(struct layer *l);

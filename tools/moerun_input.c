@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool special(const struct layer *l, const char *what)
-{
-    return l->o->special && !strcmp(l->o->special, what);
-}
-
 // Logits whose order is a draw of experts without replacement: log-weights plus Gumbel noise.
 static void make_logits(struct layer *l)
 {
@@ -21,11 +16,11 @@ static void make_logits(struct layer *l)
         double gumbel = -log(-log(random_unit(o->seed, 2000 + (uint64_t)l->tokens, (uint64_t)i)));
         double weight = o->routing == 'z' ? -o->zipf * log(e + 1) : o->routing == 'o' && e == experts - 1 ? 30 : 0;
         l->host_logits[i] = (float)(spread * (weight + gumbel));
-        if (special(l, "ties"))
+        if (layer_special(l, "ties"))
             l->host_logits[i] = 0;
-        else if (special(l, "logits-100"))
+        else if (layer_special(l, "logits-100"))
             l->host_logits[i] = gumbel > 0.3665 ? 100 : -100; // the median
-        else if (special(l, "logits-low"))
+        else if (layer_special(l, "logits-low"))
             l->host_logits[i] = -200;
     }
 }
@@ -126,7 +121,7 @@ bool input_make(struct layer *l)
     if (!l->host_x || !l->host_logits || (m->shared_gate && !l->shared_weight))
         return report(EXIT_INTERNAL, "out of memory");
     normal_fill(&l->x, 0, (int64_t)l->tokens * m->hidden, l->host_x);
-    for (int i = 0; special(l, "nan-row") && l->tokens > 5 && i < m->hidden; i++)
+    for (int i = 0; layer_special(l, "nan-row") && l->tokens > 5 && i < m->hidden; i++)
         l->host_x[5 * m->hidden + i] = ref_bits(l->o->f16, (double)NAN);
     make_logits(l);
     if (m->shared_gate)

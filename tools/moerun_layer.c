@@ -16,7 +16,7 @@ enum { UPLOAD_PIECE = 32 << 20 };
 
 // ---- weights ----------------------------------------------------------------------------------------------------
 
-static bool special(const struct layer *l, const char *what)
+bool layer_special(const struct layer *l, const char *what)
 {
     return l->o->special && !strcmp(l->o->special, what);
 }
@@ -56,7 +56,7 @@ static uint16_t *weight_at(const struct layer *l, enum weight w, int64_t i)
 static int64_t infinite_at(const struct layer *l, enum weight which)
 {
     int expert = l->experts > 3 ? 3 : l->experts - 1;
-    return which == W_GATE && special(l, "inf-weight") ? expert * expert_elems(l, which) : -1;
+    return which == W_GATE && layer_special(l, "inf-weight") ? expert * expert_elems(l, which) : -1;
 }
 
 void layer_row(void *layer, enum ref_matrix which, int expert, int index, double *out)
@@ -235,7 +235,7 @@ bool layer_weights(struct layer *l, const struct options *o, struct device *d, c
     bool known = !o->special;
     *l = (struct layer){ .o = o, .d = d, .m = m, .eval_rows = 16 };
     for (size_t i = 0; i < sizeof specials / sizeof specials[0]; i++)
-        known = known || special(l, specials[i]);
+        known = known || layer_special(l, specials[i]);
     if (!known)
         return report(EXIT_USAGE, "--special=%s is unknown; moerun --help tells", o->special);
     if (!make_map(l))

@@ -65,7 +65,7 @@ struct job {
     const struct moesim_tensor *map; // base: offset into the tensor `a`, or into `o` if to_out
     bool to_out, map_in_a;           // map_in_a: the map lies at the beginning of `a`
 };
-struct ran {
+struct run {
     int status;
     const char *text;
     int32_t out[WORDS];
@@ -107,10 +107,10 @@ static void open_job(struct ready *r, const struct job *j)
     r->f = r->s.api->kernel(r->s.m, &r->k, r->s.why);
     assert_non_null(r->f);
 }
-static struct ran run_seed(struct ready *r, unsigned seed)
+static struct run run_seed(struct ready *r, unsigned seed)
 {
     static char text[16384];
-    static struct ran ran;
+    static struct run ran;
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
     assert_true(r->s.api->fill(r->s.d, r->o, 0xff, sizeof ran.out, true));
@@ -128,7 +128,7 @@ static void clean_job(struct job j, int32_t (*want)(int i))
     struct ready ready;
     open_job(&ready, &j);
     for (unsigned seed = 0; seed < SEEDS; seed++) {
-        struct ran r = run_seed(&ready, seed);
+        struct run r = run_seed(&ready, seed);
         assert_string_equal(r.text, "");
         assert_int_equal(r.status, 0);
         for (int i = 0; i < j.threads; i++)
@@ -150,7 +150,7 @@ static void found_job(struct job j, const char *kinds, const char *words)
     for (unsigned seed = 0; seed < SEEDS; seed++) {
         char kind[32], want[48];
         bool ok = false;
-        struct ran r = run_seed(&ready, seed);
+        struct run r = run_seed(&ready, seed);
         for (const char *k = kinds; *k && !ok; k += strcspn(k, "|") + (k[strcspn(k, "|")] == '|')) {
             snprintf(kind, sizeof kind, "%.*s", (int)strcspn(k, "|"), k);
             snprintf(want, sizeof want, ": k: %s: ", kind);
@@ -469,7 +469,7 @@ static void loads(const struct moesim_tensor *m, const int32_t *c)
     struct ready ready;
     open_job(&ready, &j);
     for (unsigned seed = 0; seed < SEEDS; seed++) {
-        struct ran r = run_seed(&ready, seed);
+        struct run r = run_seed(&ready, seed);
         assert_string_equal(r.text, "");
         assert_memory_equal(r.out, want + 1024, (size_t)bytes);
     }

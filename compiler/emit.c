@@ -332,6 +332,8 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_IF: branch(m, op); break;
     case OP_PARALLEL: grid(m, op); break;
     case OP_SHARED: declare_shared(m, op); break;
+    case OP_MMA_COMMIT:
+    case OP_MMA_WAIT:
     case OP_ROLE:
     case OP_ARRIVE:
     case OP_AWAIT: em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch"); break;

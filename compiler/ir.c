@@ -324,3 +324,39 @@ bool walk(struct block *b, bool (*fn)(void *user, struct op *op), void *user)
     }
     return true;
 }
+
+struct box_list {
+    struct box *v;
+    int n;
+};
+
+static int find_box(const struct box_list *l, const struct op *copy)
+{
+    const struct buf *to = copy->buf2;
+    for (int i = 0; i < l->n; i++)
+        if (l->v[i].buf == copy->buf && l->v[i].rows == to->rows && l->v[i].cols == to->cols && l->v[i].swizzle == to->swizzle)
+            return i;
+    return -1;
+}
+
+static bool note_box(void *user, struct op *op)
+{
+    struct box_list *l = user;
+    if (op->code == OP_COPY && op->bulk && l->n < BOXES_MAX && find_box(l, op) < 0)
+        l->v[l->n++] = (struct box){ op->buf, op->buf2->rows, op->buf2->cols, op->buf2->swizzle };
+    return true;
+}
+
+int kernel_boxes(const struct kernel *k, struct box out[BOXES_MAX])
+{
+    struct box_list l = { .v = out };
+    walk(k->body, note_box, &l);
+    return l.n;
+}
+
+int kernel_box(const struct kernel *k, const struct op *copy)
+{
+    struct box boxes[BOXES_MAX];
+    struct box_list l = { boxes, kernel_boxes(k, boxes) };
+    return find_box(&l, copy);
+}

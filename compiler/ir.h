@@ -127,6 +127,7 @@ struct buf {
     // s = max(0, 3 - log2(row bytes / 16)): for rows up to 128 bytes the patterns of TMA and wgmma.
     int stages, rows, cols, swizzle;
     int64_t offset; // byte offset in the block's shared memory; -1 until layout places it
+    bool barrier;   // BUF_SHARED of i32[S][1, 2]: S barriers of 8 bytes (ARRIVE, AWAIT), not data
     struct loc loc;
 };
 struct param {          // in the order of the source; free dims follow as i32, in order of first appearance
@@ -161,13 +162,15 @@ struct op {
     struct axis *axis2; // TOPK: the axis of the results
     struct op *region;  // ORIGIN of an EACH, or of PARALLEL's each/map-expert clause: that op
     int clause;         //   ... and which of PARALLEL's clauses
-    struct buf *buf;    // LOAD STORE ATOMIC_ADD COPY (source) SHARED PUT; MMA: a
+    struct buf *buf;    // LOAD STORE ATOMIC_ADD COPY (source) SHARED ARRIVE AWAIT; MMA: a
     struct buf *buf2;   // COPY PUT: destination; MMA: b
     struct var *var;    // VAR GET SET
     struct dim *dim;    // DIM
     int param;          // SCALAR: index into kernel->params
-    int64_t ival;       // CONST of bool and i32; WAIT n; ROLE first warp
+    int64_t ival;       // CONST of bool and i32; WAIT, MMA_WAIT n; ROLE first warp
     int64_t ival2;      // ROLE warps
+    int regs;           // ROLE: registers a thread it may use; 0: not stated
+    bool bulk;          // COPY: one box by one thread, by the copy engine
     double fval;        // CONST of floats
     struct block *body, *other; // regions; IF: then, else
     struct clause *clauses;     // PARALLEL
@@ -204,8 +207,9 @@ struct sched {
     int mma;              // index into arch->mmas; -1: no dot
     bool swap;            // the mma's M side is the operand b (axis n of the DSL's dot)
     int min_blocks;       // resident blocks a multiprocessor to allow for; 0: not stated
-    bool persistent;      // reserved for later steps: said, kept, refused by targets that cannot
-    int cluster;
+    bool persistent;      // blocks stay and take tile after tile, `resident` of them a multiprocessor
+    int producers;        // warps beside warps_m * warps_n that only copy; 0: every warp copies
+    int cluster;          // reserved: said, kept, refused by targets that cannot
     // By the model: what a block costs its multiprocessor, in all and a position of its loop, with `resident` blocks there at once, and
     // the bytes of operand b that they have in flight; 0: not known.
     int fixed_ns, step_ps, resident, flight;
@@ -273,6 +277,15 @@ bool walk(struct block *b, bool (*fn)(void *user, struct op *op), void *user);
 // Largest power of two (at most 2^20) that surely divides a scalar value / an index tile's origin.
 int64_t multiple_of(const struct kernel *k, const struct op *op);
 struct kernel *kernel_clone(struct ctx *c, const struct kernel *k); // deep: ops, axes, bufs, vars, dims
+// What the copy engine must know of a tensor: the boxes of the kernel's bulk copies, each once, in order of appearance.
+// The kernel takes one tensor map a box behind its other arguments.
+enum { BOXES_MAX = 16 };
+struct box {
+    const struct buf *buf;   // global
+    int rows, cols, swizzle; // as those of the shared buffer
+};
+int kernel_boxes(const struct kernel *k, struct box out[BOXES_MAX]); // their number
+int kernel_box(const struct kernel *k, const struct op *copy);       // which of them this copy uses; -1: none
 
 // ---- check.c: AST -> module; NULL if there were errors. Accepts what raise.c prints at every stage.
 struct module *check(struct ctx *c, const struct node *file);

@@ -43,7 +43,7 @@ static int held(const struct em *m, const struct tile *t) // values, not element
 static struct tile as_var(struct em *m, const struct var *v, const struct op *x)
 {
     struct tile t = { .n = em_elems(m, v->dist, &v->type) };
-    bool packed = m->acc_var[v->id];
+    bool packed = m->acc_var[v->id] && m->e.arch->mmas[m->k->sched.mma].acc_pack > 1;
     if (packed && m->ops[x->id].packed)
         return m->ops[x->id];
     t.v = NEWN(m->c->arena, val, t.n);
@@ -120,7 +120,7 @@ static bool note_acc(void *user, struct op *op)
 {
     struct em *m = user;
     if (op->code == OP_SET && op->args[0]->code == OP_MMA)
-        m->acc_var[op->var->id] = m->e.arch->mmas[m->k->sched.mma].acc_pack > 1;
+        m->acc_var[op->var->id] = true;
     return true;
 }
 
@@ -333,7 +333,10 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_PARALLEL: grid(m, op); break;
     case OP_SHARED: declare_shared(m, op); break;
     case OP_MMA_COMMIT:
-    case OP_MMA_WAIT:
+        if (m->t->mma_commit && m->k->sched.mma >= 0 && m->e.arch->mmas[m->k->sched.mma].kind != MMA_WARP)
+            m->t->mma_commit(&m->e);
+        break;
+    case OP_MMA_WAIT: em_mma_wait(m, (int)op->ival); break;
     case OP_ROLE:
     case OP_ARRIVE:
     case OP_AWAIT: em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch"); break;

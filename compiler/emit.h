@@ -29,7 +29,7 @@ struct em {
     const struct mb_types *ty;
     struct tile *ops;  // by op id
     struct tile *vars; // by var id
-    bool *acc_var;     // by var id: held packed
+    bool *acc_var;     // by var id: holds the results of matrix products
     val *origin, *hi;  // by axis id, i32
     val *counter;      // by op id: of EACH and of PARALLEL's clauses: [op id * CLAUSES + clause]
     val *dim;          // by index in k->dims
@@ -98,6 +98,7 @@ void em_from_first(struct em *m, const struct op *op, unsigned lane, unsigned wa
 
 // ---- emit_mma.c
 void em_mma_run(struct em *m, const struct block *b, int first); // the mma there and those that can go with it
+void em_mma_wait(struct em *m, int pending);
 struct tile em_pack(struct em *m, const struct type *t, struct tile x);
 struct tile em_unpack(struct em *m, const struct type *t, struct tile x);
 #endif

@@ -2,7 +2,7 @@
 // layout.c took from the instruction's own map.
 //
 // Accumulators of a warp: MT x NT instructions of 2^rm x 2^rn elements. Register element of the tile = (m index) << NB |
-// n index, each index = instruction << r | element. Packed: vectors of acc_pack elements, instruction by instruction.
+// n index, each index = instruction << r | the element's bits along that axis. Packed: vectors of acc_pack elements, instruction by instruction.
 #include "emit.h"
 
 #include <string.h>
@@ -24,6 +24,17 @@ static int map_regs(const char *map)
     return r;
 }
 
+// The bits of q, an element's number inside an instruction, that stand in the map, as a number.
+static int map_index(const char *map, int q)
+{
+    struct bit b[BITS_MAX];
+    int n = bits_parse(map, b, BITS_MAX), at = 0, x = 0;
+    for (int i = 0; i < n; i++)
+        if (b[i].home == BIT_REG)
+            x |= (q >> b[i].pos & 1) << at++;
+    return x;
+}
+
 static struct geometry geometry_of(const struct em *m, const struct type *t)
 {
     struct geometry g = { .i = &m->e.arch->mmas[m->k->sched.mma], .am = t->axes[0], .an = t->axes[1] };
@@ -39,7 +50,7 @@ static struct geometry geometry_of(const struct em *m, const struct type *t)
 // Tile element of element q of instruction (mt, nt).
 static int element(const struct geometry *g, int mt, int nt, int q)
 {
-    int i = mt << g->rm | q >> g->rn, j = nt << g->rn | (q & ((1 << g->rn) - 1));
+    int i = mt << g->rm | map_index(g->i->d.row, q), j = nt << g->rn | map_index(g->i->d.col, q);
     return i << g->nbits | j;
 }
 
@@ -112,6 +123,13 @@ static bool axis_fits(struct em *m, const struct op *op, const struct axis *a, c
                      m->e.arch->mmas[m->k->sched.mma].name, a->name, map, fetch_rows);
 }
 
+// Can a descriptor name the buffer's slots?
+static bool described(const struct buf *b)
+{
+    int row = b->cols * elem_bytes[b->elem];
+    return (row == 32 || row == 64 || row == 128) && row == 16 << b->swizzle && b->offset % 1024 == 0 && b->rows * row % 1024 == 0;
+}
+
 static bool op_fits(struct em *m, const struct op *op)
 {
     const struct op *acc = op->args[0];
@@ -126,8 +144,10 @@ static bool op_fits(struct em *m, const struct op *op)
     if (op->buf->cols % i->a.fetch_k || op->buf2->cols % i->b.fetch_k)
         return em_refuse(m, op->loc, "the matrix instruction '%s' takes multiples of %d columns, not %d", i->name,
                          i->a.fetch_k, op->buf->cols);
-    if (m->k->sched.swap || i->kind != MMA_WARP)
+    if (m->k->sched.swap || i->kind == MMA_TENSOR)
         return em_fail(m, op->loc, "matrix instructions of this kind are not emitted");
+    if (i->kind == MMA_WARPGROUP && !(described(op->buf) && described(op->buf2)))
+        return em_refuse(m, op->loc, "the matrix instruction '%s' takes operands with rows of 32, 64 or 128 bytes in the swizzle of that width (1, 2, 3), at multiples of 1024 bytes", i->name);
     return axis_fits(m, op, op->type.axes[0], i->d.row, i->a.fetch_rows) &&
            axis_fits(m, op, op->type.axes[1], i->d.col, i->b.fetch_rows);
 }
@@ -166,12 +186,12 @@ static val lane_bits(struct em *m, const char *map, int64_t *possible)
     return x;
 }
 
-// Position bits of the axis that the warp number gives.
-static val warp_bits(struct em *m, const struct axis *a, int64_t *possible)
+// Position bits of the axis, from bit `first` on, that the warp number gives.
+static val warp_bits(struct em *m, const struct axis *a, int first, int64_t *possible)
 {
     const struct home *h = dist_home(m->k, 0, a);
     val x = mb_i32(m->mb, 0);
-    for (int i = 0; i < h->nbits; i++) {
+    for (int i = first; i < h->nbits; i++) {
         if (h->bits[i].home != BIT_WARP)
             continue;
         val y = mb_bin(m->mb, "and", mb_bin(m->mb, "lshr", m->e.warp, mb_i32(m->mb, h->bits[i].pos)), mb_i32(m->mb, 1));
@@ -186,7 +206,7 @@ static void open_operand(struct em *m, struct operand *o, const struct operand_m
 {
     int64_t row_possible, k_possible;
     val row = lane_bits(m, map->addr_row, &row_possible), col = lane_bits(m, map->addr_k, &k_possible);
-    row = mb_bin(m->mb, "or", row, warp_bits(m, a, &row_possible));
+    row = mb_bin(m->mb, "or", row, warp_bits(m, a, log2_of(map->fetch_rows), &row_possible));
     *o = (struct operand){ .map = map, .axis = a, .slot = slot, .unit = unit };
     o->lin = em_lin(m, b, row, row_possible, col, k_possible);
     o->rows = map->fetch_rows / unit;
@@ -205,7 +225,7 @@ static void fetch(struct em *m, struct operand *o, const struct mma *i, int col)
     for (int b = 0; b < o->blocks; b++) {
         int row = em_reg_pos(m, 0, o->axis, b << skip);
         val p = em_lin_ptr(m, &o->lin, o->slot, row, col);
-        m->t->fragment(&m->e, i, o->map, p, o->frag + b * o->rows * o->ks);
+        m->t->fragment(&m->e, i, o->map, o->lin.buf, p, o->frag + b * o->rows * o->ks);
     }
 }
 
@@ -232,7 +252,7 @@ static void multiply(struct em *m, struct product *p, int s)
     int per = 1 << (p->g.rm + p->g.rn), pack = i->acc_pack;
     for (int nt = 0; nt < p->g.nt; nt++)
         for (int mt = 0; mt < p->g.mt; mt++) {
-            val acc[64];
+            val acc[128];
             for (int q = 0; q < per / pack; q++)
                 acc[q] =
                     pack > 1 ? p->acc.v[(mt * p->g.nt + nt) * (per / pack) + q] : p->acc.v[element(&p->g, mt, nt, q)];
@@ -277,6 +297,8 @@ static void multiply_all(struct em *m, struct product *p, int n)
 {
     const struct mma *i = p[0].g.i;
     int step = i->a.fetch_k;
+    if (m->t->mma_open && i->kind != MMA_WARP)
+        m->t->mma_open(&m->e);
     for (int col = 0; col < p[0].op->buf->cols; col += step) {
         fetch(m, &p[0].a, i, col);
         for (int j = 0; j < n; j++) {
@@ -324,4 +346,27 @@ void em_mma_run(struct em *m, const struct block *b, int first)
         open_product(m, &p[n++], op);
     }
     multiply_all(m, p, n);
+}
+
+// Until at most `pending` groups of products are under way; 0: the accumulators' values are those behind the wait.
+void em_mma_wait(struct em *m, int pending)
+{
+    int n = 0;
+    if (m->k->sched.mma < 0 || m->e.arch->mmas[m->k->sched.mma].kind == MMA_WARP)
+        return;
+    for (int i = 0; i < m->k->vars.n && !pending; i++)
+        n += m->acc_var[i] ? m->vars[i].n : 0;
+    val *all = NEWN(m->c->arena, val, n + 1), *v = all;
+    for (int i = 0; i < m->k->vars.n && n; i++)
+        if (m->acc_var[i]) {
+            memcpy(v, m->vars[i].v, sizeof(val) * (size_t)m->vars[i].n);
+            v += m->vars[i].n;
+        }
+    m->t->mma_wait(&m->e, pending, n, all);
+    v = all;
+    for (int i = 0; i < m->k->vars.n && n; i++)
+        if (m->acc_var[i]) {
+            m->vars[i].v = v;
+            v += m->vars[i].n;
+        }
 }

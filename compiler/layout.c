@@ -252,14 +252,19 @@ static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, i
             return true;
         return lay_fail(l, a->loc, "axis '%s' is the row of one dot and the column of another", a->name);
     }
-    for (int i = 0; i < n; i++)
+    int w = log2_exact(warps), most = log2_exact(a->size / unit);
+    for (int i = 0; i < n; i++) {
         if (bits[i].home == BIT_REG)
             bits[i].pos = (int8_t)reg++;
-    int w = log2_exact(warps), most = log2_exact(a->size / unit);
+        first_warp += bits[i].home == BIT_WARP; // the warps of one instruction are the lowest
+        w -= bits[i].home == BIT_WARP;
+    }
     if (a->size < unit)
         return lay_fail(l, l->k->sched.loc.line ? l->k->sched.loc : a->loc,
                         "axis '%s' has %d positions, the matrix instruction '%s' takes %d at a time", a->name, a->size,
                         l->c->arch->mmas[l->k->sched.mma].name, unit);
+    if (w < 0)
+        return lay_fail(l, a->loc, "%d warps along axis '%s': the matrix instruction '%s' takes %d", warps, a->name, l->c->arch->mmas[l->k->sched.mma].name, l->c->arch->mmas[l->k->sched.mma].warps);
     w = w < most ? w : most; // further warps repeat the work
     for (; n < all - w; n++)
         bits[n] = (struct bit){ BIT_REG, (int8_t)reg++ };

@@ -18,6 +18,7 @@ enum {
     FEW_TILES = 2,            // row tiles of a call with the fewest rows: what spreads the weights over the device
     REGS_KEPT = 4,            // registers a thread that are not given to the model
     SMALL_TILE = 4096,        // elements below which a block may have fewer than 4 warps
+    DESCRIBED_BYTES = 128,    // of a row in shared memory that a descriptor can name
     REGS_OTHER = 72,          // registers beside accumulators and fragments: addresses, masks, counters
 };
 
@@ -53,7 +54,8 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
     u->stage = (int64_t)(t->bm + s->dots * t->bn) * t->bk * 2;
     u->shared = u->stage * t->stages;
     u->regs = REGS_OTHER + s->dots * t->bm * t->bn / u->threads;
-    u->regs += (wm + s->dots * wn) * i->a.fetch_k / a->lanes / 2;
+    if (i->kind == MMA_WARP)
+        u->regs += (wm + s->dots * wn) * i->a.fetch_k / a->lanes / 2;
     if (a->copy == COPY_REG)
         u->regs += (int)(u->stage / 4 / u->threads);
     u->blocks = (int)(a->shared_sm / (u->shared + a->shared_kept));
@@ -69,9 +71,11 @@ static enum fit fits(const struct arch *a, const struct dot_shape *s, const stru
 {
     const struct mma *i = &a->mmas[t->mma];
     struct use u;
-    if (i->in != s->in || i->kind != MMA_WARP)
+    if (i->in != s->in || i->kind == MMA_TENSOR || (i->kind == MMA_WARPGROUP && !s->streamed))
         return FIT_TYPE;
-    if (t->bm % (t->wm * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
+    if (t->wm % i->warps || t->bm % (t->wm / i->warps * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
+        return FIT_PARTS;
+    if (i->kind == MMA_WARPGROUP && (t->stages < 3 || t->bk * 2 > DESCRIBED_BYTES))
         return FIT_PARTS;
     resources(a, s, t, &u);
     bool ok =
@@ -79,25 +83,35 @@ static enum fit fits(const struct arch *a, const struct dot_shape *s, const stru
     return ok ? FIT_YES : FIT_LIMITS;
 }
 
+// Bytes of shared memory that the matrix units' operands take in one trip. A warp keeps its fragments for all its products; a
+// warpgroup's instruction reads its operands each time.
+static double operand_bytes(const struct dot_shape *s, const struct tile_choice *t, const struct mma *i)
+{
+    int readers = t->wm * t->wn / i->warps, wm = t->bm * i->warps / t->wm, wn = t->bn / t->wn;
+    double rows = i->kind == MMA_WARP ? wm + s->dots * wn : (double)(wm / i->m) * (wn / i->n) * s->dots * (i->m + i->n);
+    return readers * rows * t->bk * 2;
+}
+
 // Time of one trip of a block on its share of the multiprocessor: the slowest unit, and a fifth of the others, since
 // they overlap only in part.
 static double trip_ns(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t, const struct use *u,
                       bool from_memory)
 {
-    int warps = t->wm * t->wn, wm = t->bm / t->wm, wn = t->bn / t->wn;
+    const struct mma *i = &a->mmas[t->mma];
+    int warps = t->wm * t->wn;
     double flops = 2.0 * t->bm * t->bn * s->dots * t->bk, most = 0, sum = 0;
     double busy = warps * u->blocks >= 8 ? 1.0 : warps * u->blocks / 8.0;
-    double ns[4] = { flops / (a->tflops16 * 1e3 / a->processors * busy),
-                     ((double)warps * (wm + s->dots * wn) * t->bk * 2 + (double)u->stage) / SHARED_BYTES_NS,
+    double ns[4] = { flops / (a->tflops16 * i->share * 1e3 / a->processors * busy),
+                     (operand_bytes(s, t, i) + (double)u->stage) / SHARED_BYTES_NS,
                      (double)u->stage / L2_BYTES_NS, 0 };
     if (from_memory) { // few rows an expert: the weights come from memory, once
         int ahead = t->stages > 1 ? t->stages - 1 : 1;
         double flight = (double)u->stage * ahead * u->blocks / LATENCY_BYTES;
         ns[3] = (double)s->dots * t->bn * t->bk * 2 / (a->gbps / a->processors * (flight < 1 ? flight : 1));
     }
-    for (int i = 0; i < 4; i++) {
-        sum += ns[i];
-        most = ns[i] > most ? ns[i] : most;
+    for (int j = 0; j < 4; j++) {
+        sum += ns[j];
+        most = ns[j] > most ? ns[j] : most;
     }
     double ns_trip = most + (sum - most) / 5;
     return warps * u->blocks < 4 ? ns_trip * 4 / (warps * u->blocks) : ns_trip; // too few warps to issue the copies
@@ -236,7 +250,7 @@ static void try_mmas(const struct arch *a, const struct dot_shape *s, const stru
             note_miss(a, s, t, fit, near);
             continue;
         }
-        t->cost = cost(a, s, t) * (1 - 0.002 * a->mmas[t->mma].m * a->mmas[t->mma].n / 256);
+        t->cost = cost(a, s, t) * (1 - 0.001 * log2_exact(a->mmas[t->mma].m * a->mmas[t->mma].n));
         if (best->cost < 0 || t->cost < best->cost)
             *best = *t;
     }

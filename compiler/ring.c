@@ -4,6 +4,8 @@
 //     each p in 0 .. S-2:  copy every operand's tile p into slot p; commit
 //     each i in 0 .. n-1:  wait(S - 2); barrier; copy tile i + S - 1 into slot (i + S - 1) % S; commit; body
 //     wait(0); barrier
+// Where products are asynchronous (wgmma), those of trip i - 1 may still read their slot at trip i: the copies keep one slot more
+// away (S - 2 in place of S - 1), and the body ends with mma_commit; mma_wait(1), the loop with mma_wait(0).
 // Copies through registers (S = 1 or 2; the loads of trip i + 1 are in flight during the mmas of trip i):
 //     p = load tile 0
 //     each i in 0 .. n-1:  [S = 1: barrier;] put p into slot i % S; barrier; p = load tile i + 1; body
@@ -31,42 +33,9 @@ struct ring {
     struct operand operand[OPERANDS_MAX];
     int n, stages;
     bool async;
+    int late; // trips whose products may still be under way
     struct op *hi, *lo;
 };
-
-static bool inside(const struct op *op, const struct block *b, struct op *const *ops, int n)
-{
-    (void)b;
-    for (int i = 0; i < n; i++)
-        if (ops[i] == op)
-            return true;
-    return false;
-}
-
-// Can the index be recomputed for a copy, outside the loop? Only loads of inputs and arithmetic on them.
-static bool repeatable(const struct ring *r, const struct op *op)
-{
-    unsigned f = op_infos[op->code].flags;
-    if (op->code == OP_INDEX || op->code == OP_ORIGIN)
-        return op->axis != r->k;
-    if (op->code == OP_LOAD ? op->buf->kind != BUF_IN && op->buf->kind != BUF_MAP : !(f & F_PURE) || (f & F_SYNC))
-        return op->type.rank == 0 && !inside(op, NULL, r->loop->body->ops.v, r->loop->body->ops.n);
-    for (int i = 0; i < op->nargs; i++)
-        if (!repeatable(r, op->args[i]))
-            return false;
-    return true;
-}
-
-static bool copyable(const struct ring *r, const struct op *v)
-{
-    if (v->code != OP_LOAD || v->type.rank != 2 || elem_bytes[v->type.elem] != 2 || v->type.axes[1] != r->k)
-        return false;
-    for (int i = 0; i < v->nargs - 1; i++)
-        if (!repeatable(r, v->args[i]))
-            return false;
-    const struct op *last = v->args[v->nargs - 1];
-    return last->code == OP_INDEX && last->axis == r->k;
-}
 
 static struct operand *find(struct ring *r, const struct op *load)
 {
@@ -83,7 +52,7 @@ static void collect(struct ring *r)
         if (dot->code != OP_DOT || !sched_is_matrix(dot) || lay_contracted(dot) != r->k)
             continue;
         for (int j = 1; j <= 2; j++)
-            if (copyable(r, dot->args[j]) && !find(r, dot->args[j]) && r->n < OPERANDS_MAX) {
+            if (sched_copyable(r->loop, dot->args[j]) && !find(r, dot->args[j]) && r->n < OPERANDS_MAX) {
                 r->operand[r->n].load = dot->args[j];
                 r->operand[r->n++].row = dot->args[j]->type.axes[0];
             }
@@ -94,7 +63,7 @@ static void collect(struct ring *r)
 static struct op *repeat(struct ring *r, struct block *b, struct op *op, int dist)
 {
     struct lay *l = r->l;
-    if (op->type.rank == 0 && !inside(op, NULL, r->loop->body->ops.v, r->loop->body->ops.n))
+    if (op->type.rank == 0 && !sched_inside(r->loop, op))
         return op;
     struct op *n = op_new(l->c, l->k, op->code, op->loc);
     int id = n->id;
@@ -256,23 +225,28 @@ static struct op *trips(struct ring *r, struct block *b)
 static void async_ring(struct ring *r, struct block *b)
 {
     struct lay *l = r->l;
-    int s = r->stages;
+    int ahead = r->stages - 1 - r->late;
     struct op *n = trips(r, b);
-    struct op *fill = region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, s - 1)), *p = counter(r, fill);
+    struct op *fill = region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = counter(r, fill);
     struct op *o = origin_of(r, fill->body, p);
     for (int i = 0; i < r->n; i++)
         fetch(r, fill->body, &r->operand[i], o, p);
     plain(r, fill->body, OP_COMMIT, 0);
     struct op *main = region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = counter(r, main);
     struct block *mb = main->body;
-    plain(r, mb, OP_WAIT, s - 2);
+    plain(r, mb, OP_WAIT, ahead - 1);
     plain(r, mb, OP_BARRIER, 0);
-    struct op *next = lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, s - 1)), *slot = slot_of(r, mb, next);
+    struct op *next = lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, ahead)), *slot = slot_of(r, mb, next);
     o = origin_of(r, mb, next);
     for (int j = 0; j < r->n; j++)
         fetch(r, mb, &r->operand[j], o, slot);
     plain(r, mb, OP_COMMIT, 0);
     body(r, mb, origin_of(r, mb, i), slot_of(r, mb, i));
+    if (r->late) {
+        plain(r, mb, OP_MMA_COMMIT, 0);
+        plain(r, mb, OP_MMA_WAIT, r->late);
+        plain(r, b, OP_MMA_WAIT, 0);
+    }
     plain(r, b, OP_WAIT, 0);
     plain(r, b, OP_BARRIER, 0);
 }
@@ -333,6 +307,7 @@ bool lay_ring(struct lay *l, struct block *b, struct op *loop)
         return false;
     r.stages = l->k->sched.stages;
     r.async = l->c->arch->copy != COPY_REG;
+    r.late = l->c->arch->mmas[l->k->sched.mma].kind == MMA_WARPGROUP;
     collect(&r);
     // Every dot over k must have both operands copied or both staged by the generic path.
     for (int i = 0; i < loop->body->ops.n; i++) {
@@ -341,7 +316,7 @@ bool lay_ring(struct lay *l, struct block *b, struct op *loop)
             !(find(&r, dot->args[1]) && find(&r, dot->args[2])))
             return false;
     }
-    if (!r.n || (r.async && r.stages < 2))
+    if (!r.n || (r.async && r.stages < 2 + r.late))
         return false;
     declare(&r, b);
     if (r.async)

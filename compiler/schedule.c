@@ -14,6 +14,39 @@ bool sched_is_matrix(const struct op *dot)
     return dot->code == OP_DOT && a->rank == 2 && b->rank == 2 && dot->type.rank == 2 && a->elem == b->elem;
 }
 
+bool sched_inside(const struct op *loop, const struct op *op)
+{
+    for (int i = 0; i < loop->body->ops.n; i++)
+        if (loop->body->ops.v[i] == op)
+            return true;
+    return false;
+}
+
+// Can the index be recomputed for a copy, outside the loop? Only loads of inputs and arithmetic on them.
+static bool repeatable(const struct op *loop, const struct op *op)
+{
+    unsigned f = op_infos[op->code].flags;
+    if (op->code == OP_INDEX || op->code == OP_ORIGIN)
+        return op->axis != loop->axis;
+    if (op->code == OP_LOAD ? op->buf->kind != BUF_IN && op->buf->kind != BUF_MAP : !(f & F_PURE) || (f & F_SYNC))
+        return op->type.rank == 0 && !sched_inside(loop, op);
+    for (int i = 0; i < op->nargs; i++)
+        if (!repeatable(loop, op->args[i]))
+            return false;
+    return true;
+}
+
+bool sched_copyable(const struct op *loop, const struct op *v)
+{
+    if (v->code != OP_LOAD || v->type.rank != 2 || elem_bytes[v->type.elem] != 2 || v->type.axes[1] != loop->axis)
+        return false;
+    for (int i = 0; i < v->nargs - 1; i++)
+        if (!repeatable(loop, v->args[i]))
+            return false;
+    const struct op *last = v->args[v->nargs - 1];
+    return last->code == OP_INDEX && last->axis == loop->axis;
+}
+
 static struct axis *shared_axis(const struct op *dot)
 {
     const struct type *a = &dot->args[1]->type, *b = &dot->args[2]->type;
@@ -21,6 +54,26 @@ static struct axis *shared_axis(const struct op *dot)
         if (type_has_axis(b, a->axes[i]))
             return a->axes[i];
     return NULL;
+}
+
+// In a loop whose sums stay with the matrix units, a sum is read to be added to and written from a product, no more.
+static bool uses_sums(void *user, struct op *op)
+{
+    const struct op *loop = user;
+    for (int i = 0; i < op->nargs; i++) {
+        const struct op *x = op->args[i];
+        bool sum = x->code == OP_GET && x->type.rank == 2;
+        if ((x->code == OP_DOT && op->code != OP_SET) || (sum && sched_inside(loop, x) && (op->code != OP_DOT || i)))
+            return false;
+    }
+    return op->code != OP_SET || op->args[0]->code == OP_DOT;
+}
+
+static bool streams(const struct op *dot, const struct axis *k)
+{
+    struct op *loop = k->def;
+    return loop && loop->code == OP_FOR && sched_inside(loop, dot) && sched_copyable(loop, dot->args[1]) &&
+           sched_copyable(loop, dot->args[2]) && dot->args[0]->code == OP_GET && walk(loop->body, uses_sums, loop);
 }
 
 static bool find_dot(void *user, struct op *op)
@@ -34,7 +87,9 @@ static bool find_dot(void *user, struct op *op)
         s->n = op->type.axes[1];
         s->k = k;
         s->in = op->args[1]->type.elem;
+        s->streamed = true;
     }
+    s->streamed &= s->m == op->type.axes[0] && s->n == op->type.axes[1] && s->k == k && streams(op, k);
     if (s->m == op->type.axes[0] && s->n == op->type.axes[1] && s->k == k)
         s->dots++;
     return true;

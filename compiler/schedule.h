@@ -8,6 +8,7 @@ struct dot_shape {
     int dots; // products that share the axes m and n and the k axis of one loop
     struct axis *m, *n, *k;
     enum elem in;
+    bool streamed; // all matrix products of the kernel are these, of tiles that copies can bring, and nothing else in the loop uses sums
 };
 // The tile of one matrix kernel: what the model chooses.
 struct tile_choice {
@@ -16,6 +17,9 @@ struct tile_choice {
     double cost; // ns a block and useful MFLOP: smaller is better; only comparable within one kernel and bm
 };
 bool sched_is_matrix(const struct op *dot); // a dot of two rank-2 tiles that the matrix units can run
+bool sched_inside(const struct op *loop, const struct op *op); // is it one of the operations of the loop's own block?
+// Is v, an operand of a product in this loop, a tile of memory whose place can be computed before the loop?
+bool sched_copyable(const struct op *loop, const struct op *v);
 void sched_shape(const struct kernel *k, struct dot_shape *s);
 
 // model.c. Fixed fields of `want` (> 0) are kept, the others chosen; false if nothing fits, with the reason in *why.

@@ -12,7 +12,7 @@ enum copy_kind {
 };
 enum mma_kind {
     MMA_WARP,      // one warp, operands and accumulators in its registers (mma.sync, MFMA)
-    MMA_WARPGROUP, // four warps, operands in shared memory, asynchronous (wgmma)
+    MMA_WARPGROUP, // four warps, operands in shared memory named by descriptors, asynchronous (wgmma)
     MMA_TENSOR,    // one thread issues, accumulators in tensor memory (tcgen05)
 };
 
@@ -32,12 +32,14 @@ struct operand_map {
 struct mma {
     const char *name; // "mma.m16n8k16", "mfma.32x32x8"
     enum mma_kind kind;
+    int warps; // that work on one instruction together: the lowest warp bits of `d`
     int m, n, k;
     enum elem in;  // EL_BF16 or EL_F16
     enum elem acc; // EL_F32
     struct operand_map a, b, d;
     int acc_pack;          // f32 values held in one MLIR value: 1, or n for vector<n x f32>
     int cycles;            // issue cycles of one instruction on one unit (for the model)
+    double share;          // of the arch's 16-bit rate that it can reach (model only)
     const char *intrinsic; // for the target's own use
 };
 struct arch {
@@ -130,9 +132,15 @@ struct target {
     void (*wait)(struct emit *e, int pending);
     void (*barrier)(struct emit *e);
     // One fetch of an operand from shared memory at this lane's run; out: instruction operands, k fastest.
-    void (*fragment)(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out);
+    // MMA_WARPGROUP: the operand's descriptor, `shared` being where it starts in buffer `from`, the same in all lanes.
+    void (*fragment)(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out);
     // acc: the instruction's accumulators, (elements a lane) / acc_pack values, in element-number order; updated.
     void (*mma)(struct emit *e, const struct mma *i, val a, val b, val *acc);
+    // (optional: kinds that are asynchronous) Before a run of mmas, whose accumulators others may have written; behind it; until at
+    // most `pending` groups are on their way, after which the n accumulators in v (0: none) may be read.
+    void (*mma_open)(struct emit *e);
+    void (*mma_commit)(struct emit *e);
+    void (*mma_wait)(struct emit *e, int pending, int n, val *v);
     val (*convert)(struct emit *e, enum elem from, enum elem to, val x); // among f32, bf16, f16
     val (*math)(struct emit *e, enum opcode op, val x, val y); // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32
     val (*shuffle_xor)(struct emit *e, val x, int mask);       // x of lane ^ mask; i32 or f32

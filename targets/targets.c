@@ -66,8 +66,8 @@ static bool op_supported(void *user, struct op *op)
     case OP_MMA:
         if (!i)
             r->why = "a matrix product needs a matrix instruction (@mma)";
-        else if (i->kind != MMA_WARP)
-            r->why = "only matrix instructions of one warp are supported yet";
+        else if (i->kind == MMA_TENSOR)
+            r->why = "matrix instructions with accumulators in tensor memory are not supported yet";
         else if (op->buf->elem != i->in || op->buf2->elem != i->in)
             r->why = "the matrix instruction takes operands of another element type";
         break;

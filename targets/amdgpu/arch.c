@@ -42,7 +42,7 @@
       .addr_row = "l0 l1 l2 l3", .addr_k = "- - - l4 l5" }
 
 #define MFMA(name_, m_, k_, in_, map, dmap, pack, cycles_, op)                                                           \
-    { .name = name_, .kind = MMA_WARP, .m = m_, .n = m_, .k = k_, .in = in_, .acc = EL_F32, .a = map, .b = map, .d = dmap, \
+    { .name = name_, .kind = MMA_WARP, .warps = 1, .share = 1, .m = m_, .n = m_, .k = k_, .in = in_, .acc = EL_F32, .a = map, .b = map, .d = dmap, \
       .acc_pack = pack, .cycles = cycles_, .intrinsic = op }
 // cycles: 4 a pass; a 32x32 takes 8 passes and a 16x16 takes 4. On CDNA4 the short k is no faster, so half the rate.
 #define MFMA_K4                                                                                                          \

@@ -221,8 +221,9 @@ void amd_barrier(struct emit *e)
 
 // ---- matrix units ------------------------------------------------------------------------------------------------
 
-void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out)
+void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out)
 {
+    (void)from;
     struct mb *b = e->mb;
     struct amd_state *st = e->state;
     if (st->loads) // the next tile's loads are in flight from here on: the scheduler would sink them between the products

@@ -24,31 +24,51 @@
       .addr_row = "l0 l1 l2 l4", .addr_k = "- - - l3" }
 #define M16N8K16_D { .row = "l2 l3 l4 r1", .col = "r0 l0 l1" }
 
-// cycles: Ampere's 1024 multiply-adds a clock and multiprocessor, over its four units. Hopper's and Blackwell's full rate needs
-// wgmma and tcgen05, whose rows will be of kinds MMA_WARPGROUP and MMA_TENSOR (NOTES.md); nothing picks those kinds today.
-#define MMA_SYNC(name_, in_, type)                                                                                       \
-    { .name = name_, .kind = MMA_WARP, .m = 16, .n = 8, .k = 16, .in = in_, .acc = EL_F32, .a = M16N8K16_A, .b = M16N8K16_B, \
-      .d = M16N8K16_D, .acc_pack = 1, .cycles = 8, .intrinsic = "mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32" }
-static const struct mma mmas[] = {
-    MMA_SYNC("m16n8k16_bf16", EL_BF16, "bf16"),
-    MMA_SYNC("m16n8k16_f16", EL_F16, "f16"),
+// cycles: 1024 multiply-adds a clock and multiprocessor on Ampere, over its four units; wgmma twice that, all units together.
+#define MMA_SYNC(name_, in_, type, share_)                                                                               \
+    { .name = name_, .kind = MMA_WARP, .warps = 1, .m = 16, .n = 8, .k = 16, .in = in_, .acc = EL_F32, .a = M16N8K16_A,  \
+      .b = M16N8K16_B, .d = M16N8K16_D, .acc_pack = 1, .cycles = 8, .share = share_,                                     \
+      .intrinsic = "mma.sync.aligned.m16n8k16.row.col.f32." type "." type ".f32" }
+
+// PTX ISA 9.0, "Asynchronous Warpgroup Level Matrix Multiply-Accumulate": d of m64nNk16, register 4 j + 2 h + i of lane l of the
+// warpgroup's warp w: row 16 w + l / 4 + 8 h, column 8 j + 2 (l % 4) + i. a and b are read from shared memory: 64 (N) rows of k.
+#define WGMMA(n_, cols, in_, type)                                                                                       \
+    { .name = "m64n" #n_ "k16_" type, .kind = MMA_WARPGROUP, .warps = 4, .m = 64, .n = n_, .k = 16, .in = in_,           \
+      .acc = EL_F32, .a = { .fetch_rows = 64, .fetch_k = 16, .addr_row = "", .addr_k = "" },                             \
+      .b = { .fetch_rows = n_, .fetch_k = 16, .addr_row = "", .addr_k = "" },                                            \
+      .d = { .row = "l2 l3 l4 r1 w0 w1", .col = "r0 l0 l1" cols }, .acc_pack = 1, .cycles = n_ / 2, .share = 1,          \
+      .intrinsic = "wgmma.mma_async.sync.aligned.m64n" #n_ "k16.f32." type "." type }
+#define WGMMAS(in, type)                                                                                                 \
+    WGMMA(256, " r2 r3 r4 r5 r6", in, type), WGMMA(128, " r2 r3 r4 r5", in, type), WGMMA(64, " r2 r3 r4", in, type),     \
+        WGMMA(32, " r2 r3", in, type), WGMMA(16, " r2", in, type), WGMMA(8, "", in, type)
+
+static const struct mma ampere[] = {
+    MMA_SYNC("m16n8k16_bf16", EL_BF16, "bf16", 1),
+    MMA_SYNC("m16n8k16_f16", EL_F16, "f16", 1),
+};
+static const struct mma hopper[] = {
+    MMA_SYNC("m16n8k16_bf16", EL_BF16, "bf16", 0.63),
+    MMA_SYNC("m16n8k16_f16", EL_F16, "f16", 0.63),
+    WGMMAS(EL_BF16, "bf16"),
+    WGMMAS(EL_F16, "f16"),
 };
 
 #define NV_COMMON                                                                                                        \
     .target = &nvptx_target, .lanes = 32, .max_threads = 1024, .max_regs = 255, .regs = 65536, .copy = COPY_ASYNC,       \
-    .copy_bytes = 16, .shared_kept = 1024, .mmas = mmas, .nmmas = COUNTOF(mmas), .triple = "nvptx64-nvidia-cuda",      \
+    .copy_bytes = 16, .shared_kept = 1024, .triple = "nvptx64-nvidia-cuda",                                             \
     .passes = "early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>"
 
 extern const struct target nvptx_target;
-// tflops16: what mma.sync reaches on the part (sm_100a: an estimate), not what wgmma or tcgen05 could. copy: cp.async
-// everywhere; the rows of sm_90a and sm_100a become COPY_BULK once layout and emit know TMA.
+// tflops16 of sm_100a: an estimate of what mma.sync reaches; tcgen05 will be of kind MMA_TENSOR (NOTES.md), which is emitted
+// nowhere yet. copy: cp.async everywhere; COPY_BULK once layout and emit know TMA.
+#define MMAS(rows) .mmas = rows, .nmmas = COUNTOF(rows)
 const struct arch nv_arches[] = {
-    { .name = "sm_80", NV_COMMON, .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312, .gbps = 2039,
-      .cpu = "sm_80", .features = "+ptx78" },
-    { .name = "sm_90a", NV_COMMON, .shared = 232448, .shared_sm = 233472, .processors = 132, .tflops16 = 620, .gbps = 4800,
-      .cpu = "sm_90a", .features = "+ptx86" },
-    { .name = "sm_100a", NV_COMMON, .shared = 232448, .shared_sm = 233472, .processors = 148, .tflops16 = 620, .gbps = 8000,
-      .cpu = "sm_100a", .features = "+ptx88" },
+    { .name = "sm_80", NV_COMMON, MMAS(ampere), .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312,
+      .gbps = 2039, .cpu = "sm_80", .features = "+ptx78" },
+    { .name = "sm_90a", NV_COMMON, MMAS(hopper), .shared = 232448, .shared_sm = 233472, .processors = 132, .tflops16 = 989,
+      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86" },
+    { .name = "sm_100a", NV_COMMON, MMAS(ampere), .shared = 232448, .shared_sm = 233472, .processors = 148, .tflops16 = 620,
+      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88" },
 };
 
 // clang-format on
@@ -81,6 +101,9 @@ const struct target nvptx_target = {
     .barrier = nv_barrier,
     .fragment = nv_fragment,
     .mma = nv_mma,
+    .mma_open = nv_mma_open,
+    .mma_commit = nv_mma_commit,
+    .mma_wait = nv_mma_wait,
     .convert = nv_convert,
     .math = nv_math,
     .shuffle_xor = nv_shuffle_xor,

@@ -10,6 +10,12 @@ static const struct mb_types *T(struct emit *e)
     return mb_types(e->mb);
 }
 
+// Does the kernel have products whose operands the asynchronous proxy reads from shared memory?
+static bool warpgroups(const struct emit *e)
+{
+    return e->k->sched.mma >= 0 && e->arch->mmas[e->k->sched.mma].kind == MMA_WARPGROUP;
+}
+
 // ---- the function ------------------------------------------------------------------------------------------------
 
 static val sreg(struct emit *e, const char *name)
@@ -31,6 +37,8 @@ void nv_begin(struct emit *e, int n, const mty *params)
     e->block = sreg(e, "nvvm.read.ptx.sreg.ctaid.x");
     e->lane = mb_bin(e->mb, "and", e->thread, mb_i32(e->mb, 31));
     e->warp = mb_bin(e->mb, "lshr", e->thread, mb_i32(e->mb, 5));
+    if (warpgroups(e)) // descriptors come from uniform registers: ptxas must know that a warp has one number
+        e->warp = nv_shuffle(e, e->warp, mb_i32(e->mb, 0));
     e->smem = e->k->shared_bytes > 0 ? mb_addressof(e->mb, "moe_shared", 3) : NOVAL;
 }
 
@@ -182,17 +190,35 @@ void nv_wait(struct emit *e, int pending)
     mb_asm(e->mb, code, "~{memory}", NOTYPE, 0, NULL);
 }
 
+// What threads wrote to shared memory (stores, cp.async) reaches the asynchronous proxy by a fence of theirs before the barrier.
 void nv_barrier(struct emit *e)
 {
+    if (warpgroups(e))
+        mb_asm(e->mb, "fence.proxy.async.shared::cta;", "~{memory}", NOTYPE, 0, NULL);
     mb_op0(e->mb, "nvvm.barrier0", 0, NULL, NULL);
 }
 
 // ---- matrix units ------------------------------------------------------------------------------------------------
 
-void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, val shared, val *out)
+// PTX ISA, "Matrix Descriptor Format" of wgmma, for rows of k of 128, 64 or 32 bytes in the swizzle of that width: bits 0-13 the
+// address / 16, 32-45 the distance of groups of 8 rows / 16, 62-63 the swizzle. Offsets along k are added to the address as if
+// there were no swizzle: the pattern hangs on the address's own bits.
+static val descriptor(struct emit *e, const struct buf *s, val shared)
+{
+    int64_t row = (int64_t)s->cols * elem_bytes[s->elem], mode = row == 128 ? 1 : row == 64 ? 2 : 3;
+    val at = mb_bin(e->mb, "lshr", mb_bin(e->mb, "and", shared_address(e, shared), mb_i32(e->mb, 0x3ffff)), mb_i32(e->mb, 4));
+    int64_t fixed = 1 << 16 | (8 * row / 16) << 32 | (int64_t)((uint64_t)mode << 62);
+    return mb_bin(e->mb, "or", mb_un(e->mb, "zext", at, T(e)->i64), mb_i64(e->mb, fixed));
+}
+
+void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out)
 {
     struct mb *b = e->mb;
     mty w = T(e)->i32, four[4] = { w, w, w, w };
+    if (i->kind == MMA_WARPGROUP) {
+        out[0] = descriptor(e, from, shared);
+        return;
+    }
     val p = shared_address(e, shared);
     val r = mb_asm(b, "ldmatrix.sync.aligned.m8n8.x4.shared.b16 {$0, $1, $2, $3}, [$4];", "=r,=r,=r,=r,r,~{memory}",
                    mb_struct(b, 4, four), 1, &p);
@@ -207,12 +233,58 @@ void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *
     }
 }
 
+// "p0,p1,..." n times from number `first` on, each with `before` in front.
+static void list(struct text *t, const char *before, int first, int n)
+{
+    for (int i = 0; i < n; i++)
+        text_printf(t, "%s%s%d", i ? "," : "", before, first + i);
+}
+
+// n f32 values through an assembly instruction that changes all of them, and takes `more` other operands behind them.
+static void through(struct emit *e, const char *code, int n, val *v, int more, const val *others, const char *constraints)
+{
+    struct mb *b = e->mb;
+    struct text c = { .arena = e->c->arena };
+    mty *types = NEWN(e->c->arena, mty, n);
+    val *args = NEWN(e->c->arena, val, n + more);
+    for (int i = 0; i < n; i++) {
+        types[i] = T(e)->f32;
+        args[more + i] = v[i];
+        text_printf(&c, "=f,");
+    }
+    for (int i = 0; i < more; i++)
+        args[i] = others[i];
+    text_printf(&c, "%s", constraints);
+    list(&c, "", 0, n);
+    text_printf(&c, ",~{memory}");
+    val r = mb_asm(b, code, c.s, n > 1 ? mb_struct(b, n, types) : T(e)->f32, n + more, args);
+    for (int i = 0; i < n; i++)
+        v[i] = n > 1 ? mb_extract(b, r, i) : r;
+}
+
+// acc += a . b^T for 64 x n accumulators over the warpgroup, n / 2 a thread. The asm ties results to operands, so that they stay
+// in their registers while the product is under way.
+static void warpgroup_mma(struct emit *e, const struct mma *i, val a, val x, val *acc)
+{
+    struct text t = { .arena = e->c->arena };
+    int n = i->n / 2;
+    val d[2] = { a, x };
+    text_printf(&t, "{\n.reg .pred p;\nsetp.eq.b32 p, 1, 1;\n%s {", i->intrinsic);
+    list(&t, "$", 0, n);
+    text_printf(&t, "}, $%d, $%d, p, 1, 1, 0, 0;\n}", n, n + 1);
+    through(e, t.s, n, acc, 2, d, "l,l,");
+}
+
 void nv_mma(struct emit *e, const struct mma *i, val a, val x, val *acc)
 {
     struct mb *b = e->mb;
     char code[160];
     mty f = T(e)->f32, four[4] = { f, f, f, f };
     val args[10];
+    if (i->kind == MMA_WARPGROUP) {
+        warpgroup_mma(e, i, a, x, acc);
+        return;
+    }
     for (int k = 0; k < 4; k++) {
         args[k] = mb_extract(b, a, k);
         args[6 + k] = acc[k];
@@ -223,6 +295,27 @@ void nv_mma(struct emit *e, const struct mma *i, val a, val x, val *acc)
     val r = mb_asm(b, code, "=f,=f,=f,=f,r,r,r,r,r,r,0,1,2,3", mb_struct(b, 4, four), 10, args);
     for (int k = 0; k < 4; k++)
         acc[k] = mb_extract(b, r, k);
+}
+
+void nv_mma_open(struct emit *e)
+{
+    mb_asm(e->mb, "wgmma.fence.sync.aligned;", "~{memory}", NOTYPE, 0, NULL);
+}
+
+void nv_mma_commit(struct emit *e)
+{
+    mb_asm(e->mb, "wgmma.commit_group.sync.aligned;", "~{memory}", NOTYPE, 0, NULL);
+}
+
+// What is read afterwards goes through the waiting instruction: nothing can then read it earlier.
+void nv_mma_wait(struct emit *e, int pending, int n, val *v)
+{
+    char code[64];
+    snprintf(code, sizeof code, "wgmma.wait_group.sync.aligned %d;", pending);
+    if (n)
+        through(e, code, n, v, 0, NULL, "");
+    else
+        mb_asm(e->mb, code, "~{memory}", NOTYPE, 0, NULL);
 }
 
 // ---- arithmetic --------------------------------------------------------------------------------------------------

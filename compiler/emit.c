@@ -29,7 +29,7 @@ bool em_refuse(struct em *m, struct loc at, const char *fmt, ...)
 
 int em_threads(const struct em *m)
 {
-    return m->k->sched.warps_m * m->k->sched.warps_n * m->e.arch->lanes;
+    return m->warps * m->e.arch->lanes;
 }
 
 // ---- variables ---------------------------------------------------------------------------------------------------
@@ -179,6 +179,9 @@ static void branch(struct em *m, const struct op *op)
     em_leave(m, outer);
 }
 
+enum { CARRIED_MAX = 64 };
+static void statement(struct em *m, const struct block *b, int at);
+
 // ---- the grid ----------------------------------------------------------------------------------------------------
 
 static val ceil_div(struct em *m, val a, int64_t d)
@@ -205,11 +208,11 @@ static val extent(struct em *m, const struct clause *c)
     return c->kind == CL_EACH ? len : ceil_div(m, len, c->axis->size);
 }
 
-// Block number -> one number a clause: the first fastest, in groups of sched.group if there are two.
-static void decode(struct em *m, const struct op *op, val *at)
+// Number of a tile -> one number a clause: the first fastest, in groups of sched.group if there are two.
+static void decode(struct em *m, const struct op *op, val number, val *at)
 {
     struct mb *b = m->mb;
-    val rest = m->e.block, n[CLAUSES];
+    val rest = number, n[CLAUSES];
     int64_t g = m->k->sched.group;
     for (int i = 0; i < op->nclauses; i++)
         n[i] = extent(m, &op->clauses[i]);
@@ -253,11 +256,23 @@ static val open_map(struct em *m, const struct op *op, int i, val at)
     return v[2];
 }
 
-static void grid(struct em *m, const struct op *op)
+// The operations of one tile, of roles that of m->role.
+static void tile_body(struct em *m, const struct block *b)
+{
+    for (int i = 0; i < b->ops.n && !m->failed; i++) {
+        mb_loc(m->mb, b->ops.v[i]->loc);
+        if (b->ops.v[i]->code != OP_ROLE)
+            statement(m, b, i);
+        else if (b->ops.v[i] == m->role)
+            em_block(m, m->role->body);
+    }
+}
+
+static void one_tile(struct em *m, const struct op *op, val number)
 {
     val at[CLAUSES], rows = NOVAL;
     struct mb_if s;
-    decode(m, op, at);
+    decode(m, op, number, at);
     for (int i = 0; i < op->nclauses; i++) {
         const struct clause *c = &op->clauses[i];
         if (c->kind == CL_MAP) {
@@ -272,13 +287,58 @@ static void grid(struct em *m, const struct op *op)
         }
     }
     if (val_null(rows)) {
-        em_block(m, op->body);
+        tile_body(m, op->body);
         return;
     }
-    mb_if_begin(m->mb, &s, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0)), 0, NULL);
-    em_block(m, op->body);
-    mb_if_else(m->mb, &s, NULL);
-    mb_if_end(m->mb, &s, NULL);
+    struct carried c = carried_by(m, m->role ? m->role->body : op->body, NULL);
+    struct scope outer = em_enter(m);
+    val *before = gather_vars(m, &c);
+    mty types[CARRIED_MAX];
+    int n = carried_values(m, &c);
+    for (int i = 0; i < n && i < CARRIED_MAX; i++)
+        types[i] = mb_type_of(before[i]);
+    if (n > CARRIED_MAX) {
+        em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n, CARRIED_MAX);
+        return;
+    }
+    mb_if_begin(m->mb, &s, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0)), n, types);
+    tile_body(m, op->body);
+    mb_if_else(m->mb, &s, gather_vars(m, &c));
+    mb_if_end(m->mb, &s, before);
+    scatter_vars(m, &c, s.results);
+    em_leave(m, outer);
+}
+
+// A persistent block takes tiles block, block + grid, ...; any other the one with its number.
+static void tiles(struct em *m, const struct op *op)
+{
+    if (!m->k->sched.persistent) {
+        one_tile(m, op, m->e.block);
+        return;
+    }
+    val total = mb_i32(m->mb, 1);
+    for (int i = 0; i < op->nclauses; i++)
+        total = mb_bin(m->mb, "mul", total, extent(m, &op->clauses[i]));
+    struct carried c = carried_by(m, m->role ? m->role->body : op->body, NULL);
+    struct scope outer = em_enter(m);
+    struct mb_for f;
+    mb_for_begin(m->mb, &f, m->e.block, total, m->t->grid_size(&m->e), carried_values(m, &c), gather_vars(m, &c));
+    scatter_vars(m, &c, f.args);
+    one_tile(m, op, f.iv);
+    mb_for_end(m->mb, &f, gather_vars(m, &c));
+    scatter_vars(m, &c, f.results);
+    em_leave(m, outer);
+}
+
+static void grid(struct em *m, const struct op *op)
+{
+    bool roles = false;
+    for (int i = 0; i < op->body->ops.n; i++)
+        roles |= op->body->ops.v[i]->code == OP_ROLE;
+    if (roles)
+        em_each_role(m, op->body, tiles, op);
+    else
+        tiles(m, op);
 }
 
 // ---- operations --------------------------------------------------------------------------------------------------
@@ -289,13 +349,14 @@ static void declare_range(struct em *m, const struct op *op)
     m->hi[op->axis->id] = em_scalar(m, op->args[1]);
 }
 
-// Runs of up to 16 bytes start at multiples of their length only if each slot does.
+// Runs of up to 16 bytes start at multiples of their length only if each slot does; a barrier has 8 bytes.
 static void declare_shared(struct em *m, const struct op *op)
 {
     const struct buf *b = op->buf;
     int64_t slot = (int64_t)b->rows * b->cols * elem_bytes[b->elem];
-    if (b->offset % 16 || (b->stages > 1 && slot % 16))
-        em_refuse(m, op->loc, "'%s' has a slot that does not start at a multiple of 16 bytes", b->name);
+    int align = b->barrier ? 8 : 16;
+    if (b->offset % align || (b->stages > 1 && slot % align))
+        em_refuse(m, op->loc, "'%s' has a slot that does not start at a multiple of %d bytes", b->name, align);
 }
 
 static void statement(struct em *m, const struct block *b, int at)
@@ -308,7 +369,12 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_LOAD: em_load(m, op); break;
     case OP_STORE: em_store(m, op); break;
     case OP_ATOMIC_ADD: em_atomic(m, op); break;
-    case OP_COPY: em_copy(m, op); break;
+    case OP_COPY:
+        if (op->bulk)
+            em_box(m, b, at);
+        else
+            em_copy(m, op);
+        break;
     case OP_PUT: em_put(m, op); break;
     case OP_COMMIT: m->t->commit(&m->e); break;
     case OP_WAIT: m->t->wait(&m->e, (int)op->ival); break;
@@ -337,9 +403,9 @@ static void statement(struct em *m, const struct block *b, int at)
             m->t->mma_commit(&m->e);
         break;
     case OP_MMA_WAIT: em_mma_wait(m, (int)op->ival); break;
-    case OP_ROLE:
-    case OP_ARRIVE:
-    case OP_AWAIT: em_fail(m, op->loc, "roles and shared barriers are not emitted for this arch"); break;
+    case OP_ROLE: em_refuse(m, op->loc, "a role stands directly in the grid's block"); break;
+    case OP_ARRIVE: em_arrive(m, op); break;
+    case OP_AWAIT: em_await(m, op); break;
     case OP_EXP:
     case OP_LOG:
     case OP_SIGMOID:
@@ -410,8 +476,13 @@ static int parameters(const struct em *m, mty *t)
     for (int i = 0; i < m->k->dims.n; i++)
         if (m->k->dims.v[i]->bound < 0)
             t[n++] = m->ty->i32;
+    struct box boxes[BOXES_MAX];
+    for (int i = kernel_boxes(m->k, boxes); i > 0; i--)
+        t[n++] = m->ty->p0;
     return n;
 }
+
+#define TENSOR_MAP "llvm.byval = !llvm.array<128 x i8>, llvm.align = 64 : i64, nvvm.grid_constant"
 
 // Pointers are 16-byte aligned and never overlap; inputs are only read.
 static const char *arg_attrs(struct em *m, int n, const mty *params)
@@ -421,9 +492,8 @@ static const char *arg_attrs(struct em *m, int n, const mty *params)
     for (int i = 0; i < n; i++) {
         const struct buf *b = i < m->k->params.n ? m->k->params.v[i].buf : NULL;
         bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        text_printf(&t, "%s{%s%s}", i ? ", " : "",
-                    params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : "",
-                    reads ? ", llvm.readonly" : "");
+        const char *kind = params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : params[i].p == m->ty->p0.p ? TENSOR_MAP : "";
+        text_printf(&t, "%s{%s%s}", i ? ", " : "", kind, reads ? ", llvm.readonly" : "");
     }
     text_printf(&t, "]");
     return t.s;
@@ -473,8 +543,12 @@ bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const cha
     m.e.nargs = n;
     m.e.args = NEWN(c->arena, val, n + 1);
     m.e.arg_attrs = arg_attrs(&m, n, params);
+    m.warps = k->sched.warps_m * k->sched.warps_n;
     m.t->begin(&m.e, n, params);
+    struct box boxes[BOXES_MAX];
+    m.e.maps = m.e.args + n - kernel_boxes(k, boxes);
     sizes(&m);
+    em_barriers(&m);
     if (k->sched.mma >= 0)
         walk(k->body, note_acc, &m);
     em_block(&m, k->body);

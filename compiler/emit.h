@@ -37,6 +37,8 @@ struct em {
     val *base;         // by buf id, llvm.ptr<1>
     VEC(struct cached) cache;
     VEC(struct unpacked) unpacked;
+    const struct op *role; // whose program this is; NULL: that of all warps
+    int warps;             // that run it
     bool failed;
 };
 struct scope { // what was made when a region was entered; what is made inside is forgotten behind it
@@ -79,6 +81,7 @@ void em_load(struct em *m, const struct op *op);
 void em_store(struct em *m, const struct op *op);
 void em_atomic(struct em *m, const struct op *op);
 void em_copy(struct em *m, const struct op *op);
+void em_copy_box(struct em *m, const struct op *op, val barrier); // @bulk; its bytes count at the barrier
 void em_put(struct em *m, const struct op *op);
 // Shared-memory offsets are linear over GF(2) in the bits of (row, col).
 struct lin {
@@ -89,6 +92,14 @@ struct lin {
 int64_t em_lin_const(const struct buf *b, int row, int col);
 struct lin em_lin(struct em *m, const struct buf *b, val row, int64_t row_bits, val col, int64_t col_bits);
 val em_lin_ptr(struct em *m, const struct lin *l, val slot, int row, int col); // llvm.ptr<3>
+
+// ---- emit_roles.c
+void em_barriers(struct em *m); // at the kernel's start: initialises those in shared memory
+void em_arrive(struct em *m, const struct op *op);
+void em_await(struct em *m, const struct op *op);
+void em_box(struct em *m, const struct block *b, int at); // the @bulk copy there
+// Calls fn for each role of the block (NULL: there is none), as the program of that role's warps.
+void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel);
 
 // ---- emit_axis.c
 void em_reduce(struct em *m, const struct op *op);

@@ -38,7 +38,7 @@ static int dist_new(struct lay *l, const char *name)
 // ---- distributions of copies -------------------------------------------------------------------------------------
 
 // 16-byte runs along the columns, the rest of a row over the next lanes, rows over what is left of the block.
-int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols)
+int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols, int warp_bits)
 {
     struct bit r[BITS_MAX], c[BITS_MAX];
     int nr = log2_exact(rows->size), nc = log2_exact(cols->size), lane = 0, warp = 0, reg = 0, dist;
@@ -59,7 +59,7 @@ int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols)
     for (int i = 0; i < nr; i++)
         if (lane < l->lane_bits)
             r[i] = (struct bit){ BIT_LANE, (int8_t)lane++ };
-        else if (warp < l->warp_bits)
+        else if (warp < warp_bits)
             r[i] = (struct bit){ BIT_WARP, (int8_t)warp++ };
         else
             r[i] = (struct bit){ BIT_REG, (int8_t)reg++ };

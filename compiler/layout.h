@@ -15,15 +15,15 @@ bool lay_fail(struct lay *l, struct loc at, const char *fmt, ...) __attribute__(
 // layout_dot.c: replaces every dot of the block (and below) by staging and mma.
 void lay_dots(struct lay *l, struct block *b);
 // ring.c: rewrites `loop`, of which some dots read tiles straight from memory, as a ring; appends to b.
-// false: nothing to copy, nothing was changed.
-bool lay_ring(struct lay *l, struct block *b, struct op *loop);
+// Returns the block where what follows the loop goes; NULL: nothing to copy, nothing was changed.
+struct block *lay_ring(struct lay *l, struct block *b, struct op *loop);
 // The dot's operand as a tile in shared memory, written here by the threads; appends to b.
 void lay_staged_dot(struct lay *l, struct block *b, struct op *dot);
 struct op *lay_mma(struct lay *l, struct op *dot, struct buf *a, struct op *slot_a, struct buf *b, struct op *slot_b);
 
 struct buf *lay_shared(struct lay *l, struct block *b, const char *name, enum elem e, int stages, int rows, int cols,
                        struct loc loc);
-int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols);
+int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols, int warp_bits); // over so many warps
 struct axis *lay_contracted(const struct op *dot);
 void lay_dead(struct lay *l); // removes values nobody uses and variables nobody reads
 int lay_set_home(struct lay *l, int dist, struct axis *a, int n, const struct bit *bits);

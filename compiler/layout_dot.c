@@ -152,7 +152,7 @@ static struct buf *stage_operand(struct lay *l, struct block *b, struct op *v, s
     struct axis *row = v->type.axes[0] == k ? v->type.axes[1] : v->type.axes[0];
     struct buf *s = lay_shared(l, b, "stage", v->type.elem, 1, row->size, k->size, v->loc);
     if (v->code == OP_LOAD && repeatable(v))
-        v = repeat(l, b, v, lay_copy_dist(l, v->type.axes[0], v->type.axes[1]));
+        v = repeat(l, b, v, lay_copy_dist(l, v->type.axes[0], v->type.axes[1], l->warp_bits));
     v = rows_by_k(l, b, v, row, k);
     struct op *put = op_new(l->c, l->k, OP_PUT, v->loc);
     put->buf2 = s;
@@ -205,20 +205,24 @@ void lay_dots(struct lay *l, struct block *b)
 {
     int n = b->ops.n;
     struct op **old = b->ops.v;
+    struct block *to = b;
     memset(&b->ops, 0, sizeof b->ops);
     for (int i = 0; i < n; i++) {
         struct op *op = old[i];
-        if (op->code == OP_FOR && lay_ring(l, b, op))
+        struct block *rest = op->code == OP_FOR ? lay_ring(l, to, op) : NULL;
+        if (rest) {
+            to = rest;
             continue;
+        }
         if (op->body)
             lay_dots(l, op->body);
         if (op->other)
             lay_dots(l, op->other);
         if (op->code != OP_DOT)
-            block_push(l->c, b, op);
+            block_push(l->c, to, op);
         else if (sched_is_matrix(op) && l->k->sched.mma >= 0)
-            lay_staged_dot(l, b, op);
+            lay_staged_dot(l, to, op);
         else
-            plain_dot(l, b, op);
+            plain_dot(l, to, op);
     }
 }

@@ -16,6 +16,9 @@ enum {
     K_TYPICAL = 2048,         // extent of k when unknown
     N_TYPICAL = 4096,         // extent of n when unknown
     FEW_TILES = 2,            // row tiles of a call with the fewest rows: what spreads the weights over the device
+    PRODUCERS = 4,            // warps that copy, where some do nothing else: as many as change their registers together
+    REGS_INSTRUCTION = 26,    // beside the sums of a warpgroup's instruction, by the assembler
+    REGS_COPY = 56,           // registers a thread of theirs
     REGS_KEPT = 4,            // registers a thread that are not given to the model
     SMALL_TILE = 4096,        // elements below which a block may have fewer than 4 warps
     DESCRIBED_BYTES = 128,    // of a row in shared memory that a descriptor can name
@@ -50,17 +53,22 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
 {
     const struct mma *i = &a->mmas[t->mma];
     int wm = t->bm / t->wm, wn = t->bn / t->wn;
-    u->threads = t->wm * t->wn * a->lanes;
+    u->threads = (t->wm * t->wn + t->producers) * a->lanes;
     u->stage = (int64_t)(t->bm + s->dots * t->bn) * t->bk * 2;
     u->shared = u->stage * t->stages;
-    u->regs = REGS_OTHER + s->dots * t->bm * t->bn / u->threads;
+    u->regs = REGS_OTHER + s->dots * t->bm * t->bn / (t->wm * t->wn * a->lanes);
     if (i->kind == MMA_WARP)
         u->regs += (wm + s->dots * wn) * i->a.fetch_k / a->lanes / 2;
     if (a->copy == COPY_REG)
         u->regs += (int)(u->stage / 4 / u->threads);
     u->blocks = (int)(a->shared_sm / (u->shared + a->shared_kept));
-    if (u->regs * u->threads * u->blocks > a->regs)
-        u->blocks = a->regs / (u->regs * u->threads);
+    int regs = u->regs * t->wm * t->wn * a->lanes + REGS_COPY * t->producers * a->lanes;
+    if (regs * u->blocks > a->regs)
+        u->blocks = a->regs / regs;
+    // All threads start with the same registers, which must hold one instruction's sums whoever takes more later.
+    int start = REGS_INSTRUCTION + i->m * i->n / (i->warps * a->lanes);
+    if (t->producers && start * u->threads * u->blocks > a->regs)
+        u->blocks = a->regs / (start * u->threads);
     if (u->blocks > 8)
         u->blocks = 8;
 }
@@ -75,7 +83,7 @@ static enum fit fits(const struct arch *a, const struct dot_shape *s, const stru
         return FIT_TYPE;
     if (t->wm % i->warps || t->bm % (t->wm / i->warps * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
         return FIT_PARTS;
-    if (i->kind == MMA_WARPGROUP && (t->stages < 3 || t->bk * 2 > DESCRIBED_BYTES))
+    if (i->kind == MMA_WARPGROUP && (t->stages < (t->producers ? 2 : 3) || t->bk * 2 > DESCRIBED_BYTES))
         return FIT_PARTS;
     resources(a, s, t, &u);
     bool ok =
@@ -117,6 +125,17 @@ static double trip_ns(const struct arch *a, const struct dot_shape *s, const str
     return warps * u->blocks < 4 ? ns_trip * 4 / (warps * u->blocks) : ns_trip; // too few warps to issue the copies
 }
 
+// With copies by warps of their own a block's start and the filling of its ring lie under the products of the tile before.
+static int fixed_ns(const struct tile_choice *t)
+{
+    return t->producers ? FIXED_NS / 3 : FIXED_NS;
+}
+
+static int sync_ns(const struct tile_choice *t)
+{
+    return t->producers ? SYNC_NS / 3 : SYNC_NS;
+}
+
 // A ring that is less deep than usual stalls at times; a deeper one only takes memory.
 static double depth_factor(const struct arch *a, const struct tile_choice *t)
 {
@@ -148,7 +167,7 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
         double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
         useful *= waves / (waves + 0.5); // half a wave is lost on average
     }
-    double ns = trips * (trip_ns(a, s, t, &u, t->bm <= 64) + SYNC_NS / (double)u.blocks) + FIXED_NS / (double)u.blocks;
+    double ns = trips * (trip_ns(a, s, t, &u, t->bm <= 64) + sync_ns(t) / (double)u.blocks) + fixed_ns(t) / (double)u.blocks;
     return ns / (flops * trips * useful) * 1e6 * depth_factor(a, t);
 }
 
@@ -245,6 +264,8 @@ static void try_mmas(const struct arch *a, const struct dot_shape *s, const stru
     for (t->mma = 0; t->mma < a->nmmas; t->mma++) {
         if (want->mma >= 0 && want->mma != t->mma)
             continue;
+        bool split = a->mmas[t->mma].kind == MMA_WARPGROUP && a->copy == COPY_BULK && s->roles;
+        t->producers = !split ? 0 : want->producers >= 0 ? want->producers : PRODUCERS;
         enum fit fit = fits(a, s, t);
         if (fit != FIT_YES) {
             note_miss(a, s, t, fit, near);
@@ -309,7 +330,7 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
     struct use u;
     resources(c->arch, s, out, &u);
     out->resident = u.blocks;
-    out->fixed_ns = FIXED_NS / u.blocks;
+    out->fixed_ns = fixed_ns(out) / u.blocks;
     out->step_ps = (int)(1000 * (trip_ns(c->arch, s, out, &u, false) + SYNC_NS / (double)u.blocks) / out->bk);
     out->flight = (out->stages > 1 ? out->stages - 1 : 1) * s->dots * out->bn * out->bk * 2 * u.blocks;
     return true;

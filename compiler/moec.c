@@ -291,7 +291,7 @@ static void list_uses(struct run *r)
         u[i] = (struct moec_kernel_use){ .name = k->name,
                                          .variant = k->sched.variant,
                                          .symbol = r->symbols.v[i],
-                                         .threads = k->sched.warps_m * k->sched.warps_n * r->c->arch->lanes,
+                                         .threads = (k->sched.warps_m * k->sched.warps_n + k->sched.producers) * r->c->arch->lanes,
                                          .regs = -1,
                                          .spill_bytes = -1,
                                          .stack = -1,

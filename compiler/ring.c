@@ -12,30 +12,9 @@
 //     barrier
 // Tiles past the end read 0 (indices past `hi` are out of range). The body keeps its other operations, with the loop's
 // axis bound by `at`. Indices of the copies are recomputed in the distribution of the copies, before the loop.
-#include "layout.h"
+#include "ring.h"
 
 #include <string.h>
-
-enum { OPERANDS_MAX = 12 };
-
-struct operand {
-    struct op *load;  // the tile, as the body reads it
-    struct axis *row; // its other axis
-    struct buf *ring;
-    struct var *ahead;          // COPY_REG: the tile in flight
-    struct op *index[RANK_MAX]; // hoisted indices, NULL where the index is the loop's axis
-    int dist;
-};
-struct ring {
-    struct lay *l;
-    struct op *loop;
-    struct axis *k, *kr; // the loop's axis; positions inside a tile of it
-    struct operand operand[OPERANDS_MAX];
-    int n, stages;
-    bool async;
-    int late; // trips whose products may still be under way
-    struct op *hi, *lo;
-};
 
 static struct operand *find(struct ring *r, const struct op *load)
 {
@@ -77,6 +56,13 @@ static struct op *repeat(struct ring *r, struct block *b, struct op *op, int dis
     return n;
 }
 
+// Does the loop run to the end of the dimension?
+bool ring_whole(const struct ring *r, const struct shape_dim *d)
+{
+    return r->hi->code == OP_DIM ? r->hi->dim == d->dim
+                                 : r->hi->code == OP_CONST && r->hi->ival == (d->dim ? d->dim->bound : d->value);
+}
+
 // i32[kr]: the loop axis's indices of the tile that starts at `origin`; past hi: -1 where hi is not the dimension's end.
 static struct op *k_index(struct ring *r, struct block *b, struct op *origin, const struct operand *o)
 {
@@ -89,9 +75,7 @@ static struct op *k_index(struct ring *r, struct block *b, struct op *origin, co
     block_push(l->c, b, pos);
     i = op_binary(l->c, l->k, b, OP_ADD, origin, pos);
     i->dist = o->dist;
-    bool whole = r->hi->code == OP_DIM ? r->hi->dim == d->dim
-                                       : r->hi->code == OP_CONST && r->hi->ival == (d->dim ? d->dim->bound : d->value);
-    if (whole)
+    if (ring_whole(r, d))
         return i;
     struct op *in = op_binary(l->c, l->k, b, OP_LT, i, r->hi), *sel = op_new(l->c, l->k, OP_SELECT, o->load->loc);
     in->dist = o->dist;
@@ -106,7 +90,7 @@ static struct op *k_index(struct ring *r, struct block *b, struct op *origin, co
 }
 
 // Operand o's tile at `origin`: a COPY into slot, or (slot NULL) a LOAD in the distribution of the copies.
-static struct op *fetch(struct ring *r, struct block *b, struct operand *o, struct op *origin, struct op *slot)
+struct op *ring_fetch(struct ring *r, struct block *b, struct operand *o, struct op *origin, struct op *slot)
 {
     struct lay *l = r->l;
     struct op *index = k_index(r, b, origin, o), *op = op_new(l->c, l->k, slot ? OP_COPY : OP_LOAD, o->load->loc);
@@ -119,13 +103,14 @@ static struct op *fetch(struct ring *r, struct block *b, struct operand *o, stru
     op->buf = o->load->buf;
     op->buf2 = slot ? o->ring : NULL;
     op->dist = o->dist;
+    op->bulk = slot && o->bulk;
     if (!slot)
         op->type = (struct type){ .elem = o->load->type.elem, .rank = 2, .axes = { o->row, r->kr } };
     block_push(l->c, b, op);
     return op;
 }
 
-static struct op *plain(struct ring *r, struct block *b, enum opcode code, int64_t v)
+struct op *ring_plain(struct ring *r, struct block *b, enum opcode code, int64_t v)
 {
     struct op *op = op_new(r->l->c, r->l->k, code, r->loop->loc);
     op->ival = v;
@@ -133,7 +118,7 @@ static struct op *plain(struct ring *r, struct block *b, enum opcode code, int64
     return op;
 }
 
-static struct op *region(struct ring *r, struct block *b, enum opcode code, struct op *x, struct op *y)
+struct op *ring_region(struct ring *r, struct block *b, enum opcode code, struct op *x, struct op *y)
 {
     struct op *op = op_new(r->l->c, r->l->k, code, r->loop->loc);
     op->args[0] = x;
@@ -144,7 +129,7 @@ static struct op *region(struct ring *r, struct block *b, enum opcode code, stru
     return op;
 }
 
-static struct op *counter(struct ring *r, struct op *each)
+struct op *ring_counter(struct ring *r, struct op *each)
 {
     struct op *i = op_new(r->l->c, r->l->k, OP_ORIGIN, r->loop->loc);
     i->region = each;
@@ -153,7 +138,7 @@ static struct op *counter(struct ring *r, struct op *each)
     return i;
 }
 
-static struct op *origin_of(struct ring *r, struct block *b, struct op *trip)
+struct op *ring_origin(struct ring *r, struct block *b, struct op *trip)
 {
     struct lay *l = r->l;
     return lay_bin(l, b, OP_ADD, lay_bin(l, b, OP_MUL, trip, lay_int(l, b, r->k->size)), r->lo);
@@ -164,13 +149,14 @@ static struct op *slot_of(struct ring *r, struct block *b, struct op *trip)
     return lay_bin(r->l, b, OP_REM, trip, lay_int(r->l, b, r->stages));
 }
 
-static void declare(struct ring *r, struct block *b)
+// Slots and the axis of the positions in a tile into `outer`, the indices of the copies into b, spread over 2^warp_bits warps.
+void ring_declare(struct ring *r, struct block *outer, struct block *ranges, struct block *b, int warp_bits)
 {
     struct lay *l = r->l;
     r->kr = axis_new(l->c, l->k, arena_printf(l->c->arena, "%s_in_%d", r->k->name, l->k->axes.n), AX_RANGE, r->k->loc);
     struct op *range = op_new(l->c, l->k, OP_RANGE, r->loop->loc);
-    range->args[0] = lay_int(l, b, 0);
-    range->args[1] = lay_int(l, b, r->k->size);
+    range->args[0] = lay_int(l, ranges, 0);
+    range->args[1] = lay_int(l, ranges, r->k->size);
     range->nargs = 2;
     range->axis = r->kr;
     r->kr->def = range;
@@ -179,21 +165,21 @@ static void declare(struct ring *r, struct block *b)
     r->kr->size = r->k->size;
     r->kr->max_extent = r->k->size;
     r->kr->exact = true;
-    block_push(l->c, b, range);
+    block_push(l->c, ranges, range);
     for (int i = 0; i < r->n; i++) {
         struct operand *o = &r->operand[i];
-        o->dist = lay_copy_dist(l, o->row, r->kr);
-        o->ring = lay_shared(l, b, "ring", o->load->type.elem, r->stages, o->row->size, r->k->size, o->load->loc);
+        o->dist = lay_copy_dist(l, o->row, r->kr, warp_bits);
+        o->ring = lay_shared(l, outer, "ring", o->load->type.elem, r->stages, o->row->size, r->k->size, o->load->loc);
         for (int j = 0; j < o->load->nargs - 1; j++)
             o->index[j] = repeat(r, b, o->load->args[j], o->dist);
     }
 }
 
 // The loop's own operations, with the copied operands' dots as mmas on slot `slot`.
-static void body(struct ring *r, struct block *b, struct op *origin, struct op *slot)
+void ring_body(struct ring *r, struct block *b, struct op *origin, struct op *slot)
 {
     struct lay *l = r->l;
-    struct op *at = region(r, b, OP_AT, origin, r->hi);
+    struct op *at = ring_region(r, b, OP_AT, origin, r->hi);
     at->axis = r->k;
     r->k->def = at;
     r->k->lo = origin;
@@ -215,7 +201,7 @@ static void body(struct ring *r, struct block *b, struct op *origin, struct op *
     lay_dots(l, at->body); // dots with a computed operand, and what is nested
 }
 
-static struct op *trips(struct ring *r, struct block *b)
+struct op *ring_trips(struct ring *r, struct block *b)
 {
     struct lay *l = r->l;
     struct op *len = lay_bin(l, b, OP_SUB, r->hi, r->lo);
@@ -226,37 +212,37 @@ static void async_ring(struct ring *r, struct block *b)
 {
     struct lay *l = r->l;
     int ahead = r->stages - 1 - r->late;
-    struct op *n = trips(r, b);
-    struct op *fill = region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = counter(r, fill);
-    struct op *o = origin_of(r, fill->body, p);
+    struct op *n = ring_trips(r, b);
+    struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = ring_counter(r, fill);
+    struct op *o = ring_origin(r, fill->body, p);
     for (int i = 0; i < r->n; i++)
-        fetch(r, fill->body, &r->operand[i], o, p);
-    plain(r, fill->body, OP_COMMIT, 0);
-    struct op *main = region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = counter(r, main);
+        ring_fetch(r, fill->body, &r->operand[i], o, p);
+    ring_plain(r, fill->body, OP_COMMIT, 0);
+    struct op *main = ring_region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = ring_counter(r, main);
     struct block *mb = main->body;
-    plain(r, mb, OP_WAIT, ahead - 1);
-    plain(r, mb, OP_BARRIER, 0);
+    ring_plain(r, mb, OP_WAIT, ahead - 1);
+    ring_plain(r, mb, OP_BARRIER, 0);
     struct op *next = lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, ahead)), *slot = slot_of(r, mb, next);
-    o = origin_of(r, mb, next);
+    o = ring_origin(r, mb, next);
     for (int j = 0; j < r->n; j++)
-        fetch(r, mb, &r->operand[j], o, slot);
-    plain(r, mb, OP_COMMIT, 0);
-    body(r, mb, origin_of(r, mb, i), slot_of(r, mb, i));
+        ring_fetch(r, mb, &r->operand[j], o, slot);
+    ring_plain(r, mb, OP_COMMIT, 0);
+    ring_body(r, mb, ring_origin(r, mb, i), slot_of(r, mb, i));
     if (r->late) {
-        plain(r, mb, OP_MMA_COMMIT, 0);
-        plain(r, mb, OP_MMA_WAIT, r->late);
-        plain(r, b, OP_MMA_WAIT, 0);
+        ring_plain(r, mb, OP_MMA_COMMIT, 0);
+        ring_plain(r, mb, OP_MMA_WAIT, r->late);
+        ring_plain(r, b, OP_MMA_WAIT, 0);
     }
-    plain(r, b, OP_WAIT, 0);
-    plain(r, b, OP_BARRIER, 0);
+    ring_plain(r, b, OP_WAIT, 0);
+    ring_plain(r, b, OP_BARRIER, 0);
 }
 
 static void fetch_ahead(struct ring *r, struct block *b, struct op *trip, bool declare_var)
 {
-    struct op *o = origin_of(r, b, trip);
+    struct op *o = ring_origin(r, b, trip);
     for (int i = 0; i < r->n; i++) {
         struct operand *x = &r->operand[i];
-        struct op *v = fetch(r, b, x, o, NULL);
+        struct op *v = ring_fetch(r, b, x, o, NULL);
         if (declare_var) {
             char *name = arena_printf(r->l->c->arena, "ahead_%d", r->l->k->vars.n);
             x->ahead = var_new(r->l->c, r->l->k, name, v->type, x->load->loc);
@@ -274,13 +260,13 @@ static void fetch_ahead(struct ring *r, struct block *b, struct op *trip, bool d
 static void register_ring(struct ring *r, struct block *b)
 {
     struct lay *l = r->l;
-    struct op *n = trips(r, b);
+    struct op *n = ring_trips(r, b);
     fetch_ahead(r, b, lay_int(l, b, 0), true);
-    struct op *main = region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = counter(r, main);
+    struct op *main = ring_region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = ring_counter(r, main);
     struct block *mb = main->body;
     struct op *slot = slot_of(r, mb, i);
     if (r->stages == 1)
-        plain(r, mb, OP_BARRIER, 0);
+        ring_plain(r, mb, OP_BARRIER, 0);
     for (int j = 0; j < r->n; j++) {
         struct operand *x = &r->operand[j];
         struct op *get = op_new(l->c, l->k, OP_GET, x->load->loc), *put = op_new(l->c, l->k, OP_PUT, x->load->loc);
@@ -294,17 +280,17 @@ static void register_ring(struct ring *r, struct block *b)
         put->buf2 = x->ring;
         block_push(l->c, mb, put);
     }
-    plain(r, mb, OP_BARRIER, 0);
+    ring_plain(r, mb, OP_BARRIER, 0);
     fetch_ahead(r, mb, lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, 1)), false);
-    body(r, mb, origin_of(r, mb, i), slot);
-    plain(r, b, OP_BARRIER, 0);
+    ring_body(r, mb, ring_origin(r, mb, i), slot);
+    ring_plain(r, b, OP_BARRIER, 0);
 }
 
-bool lay_ring(struct lay *l, struct block *b, struct op *loop)
+struct block *lay_ring(struct lay *l, struct block *b, struct op *loop)
 {
     struct ring r = { .l = l, .loop = loop, .k = loop->axis, .lo = loop->args[0], .hi = loop->args[1] };
     if (l->k->sched.mma < 0)
-        return false;
+        return NULL;
     r.stages = l->k->sched.stages;
     r.async = l->c->arch->copy != COPY_REG;
     r.late = l->c->arch->mmas[l->k->sched.mma].kind == MMA_WARPGROUP;
@@ -314,14 +300,16 @@ bool lay_ring(struct lay *l, struct block *b, struct op *loop)
         struct op *dot = loop->body->ops.v[i];
         if (dot->code == OP_DOT && sched_is_matrix(dot) && lay_contracted(dot) == r.k &&
             !(find(&r, dot->args[1]) && find(&r, dot->args[2])))
-            return false;
+            return NULL;
     }
+    if (r.n && r.async && l->k->sched.producers)
+        return ring_roles(&r, b);
     if (!r.n || (r.async && r.stages < 2 + r.late))
-        return false;
-    declare(&r, b);
+        return NULL;
+    ring_declare(&r, b, b, b, l->warp_bits);
     if (r.async)
         async_ring(&r, b);
     else
         register_ring(&r, b);
-    return true;
+    return b;
 }

@@ -95,10 +95,47 @@ static bool find_dot(void *user, struct op *op)
     return true;
 }
 
+// May the op's value be computed by every role for itself, before the loop?
+static bool shareable(const struct op *op)
+{
+    if (op->type.rank == 0 && (op->code == OP_GET || (op_infos[op->code].flags & F_SYNC)))
+        return false;
+    for (int i = 0; i < op->nargs; i++)
+        if (!shareable(op->args[i]))
+            return false;
+    return true;
+}
+
+static bool no_sync(void *user, struct op *op)
+{
+    (void)user;
+    return !(op_infos[op->code].flags & F_SYNC) && op->code != OP_ATOMIC_ADD;
+}
+
+static bool can_split(const struct kernel *k, const struct dot_shape *s)
+{
+    const struct op *loop = s->streamed ? s->k->def : NULL;
+    if (!loop || !walk(k->body, no_sync, NULL) || !shareable(loop->args[0]) || !shareable(loop->args[1]))
+        return false;
+    for (int i = 0; i < loop->body->ops.n; i++) {
+        const struct op *dot = loop->body->ops.v[i];
+        for (int j = 1; dot->code == OP_DOT && j <= 2; j++)
+            for (int n = 0; n < dot->args[j]->nargs; n++)
+                if (!shareable(dot->args[j]->args[n]))
+                    return false;
+    }
+    for (int i = 0; i < k->body->ops.n; i++)
+        for (int j = 0; k->body->ops.v[i]->code == OP_PARALLEL && j < k->body->ops.v[i]->body->ops.n; j++)
+            if (k->body->ops.v[i]->body->ops.v[j] == loop)
+                return true;
+    return false;
+}
+
 void sched_shape(const struct kernel *k, struct dot_shape *s)
 {
     memset(s, 0, sizeof *s);
     walk(k->body, find_dot, s);
+    s->roles = can_split(k, s);
 }
 
 static struct axis *axis_named(const struct kernel *k, const char *name)
@@ -167,6 +204,7 @@ static bool apply_item(struct ctx *c, struct kernel *k, const struct node *item,
     } else if (!strcmp(n, "warps")) {
         want->wm = v;
         want->wn = item->value2 > 0 ? (int)item->value2 : 1;
+        want->producers = (int)item->flags;
         if (log2_exact(want->wm) < 0 || log2_exact(want->wn) < 0)
             return error(c, item->loc, "warps must be powers of two, not %dx%d", want->wm, want->wn);
     } else if (!strcmp(n, "group")) {
@@ -211,11 +249,15 @@ static bool choose_matrix(struct ctx *c, struct kernel *k, struct dot_shape *s, 
     k->sched.warps_m = t.wm;
     k->sched.warps_n = t.wn;
     k->sched.stages = t.stages;
+    k->sched.producers = t.producers;
+    k->sched.persistent |= want->producers < 0 && t.producers;
     k->sched.mma = t.mma;
     k->sched.fixed_ns = t.fixed_ns;
     k->sched.step_ps = t.step_ps;
     k->sched.resident = t.resident;
     k->sched.flight = t.flight;
+    if (k->sched.persistent && !k->sched.min_blocks) // they stay: all must fit
+        k->sched.min_blocks = t.resident;
     return true;
 }
 
@@ -225,7 +267,7 @@ static struct kernel *variant(struct ctx *c, const struct kernel *k, const struc
 {
     struct kernel *v = kernel_clone(c, k);
     struct dot_shape s;
-    struct tile_choice want = { .mma = -1, .bm = bm };
+    struct tile_choice want = { .mma = -1, .bm = bm, .producers = -1 };
     v->sched = (struct sched){ .variant = name, .mma = -1, .warps_m = 1, .warps_n = 1, .stages = 1 };
     v->sched.loc = sch ? sch->loc : (struct loc){ 0 };
     for (int i = 0; sch && i < sch->items.n; i++)

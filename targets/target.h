@@ -75,6 +75,7 @@ struct emit {
     val thread, lane, warp, block; // i32; thread in the block, lane in the warp, linear block id
     val smem;                      // llvm.ptr<3> to the block's shared bytes (k->shared_bytes), NOVAL if none
     int nargs;
+    val *maps;   // tensor maps, llvm.ptr: one a box (kernel_boxes()), behind the free dims
     void *state; // the target's own, arena
     void *priv;  // emit.c's own
 };
@@ -141,6 +142,17 @@ struct target {
     void (*mma_open)(struct emit *e);
     void (*mma_commit)(struct emit *e);
     void (*mma_wait)(struct emit *e, int pending, int n, val *v);
+    // (optional: archs with COPY_BULK) Barriers in shared memory, 8 bytes each, and the copy engine that reports to them.
+    void (*barrier_init)(struct emit *e, val barrier, int arrivals); // by one thread
+    void (*barrier_ready)(struct emit *e);                           // by the block, behind its inits
+    // One arrival of each thread where pred (NOVAL: all); landed: once the thread's copies so far have landed.
+    void (*barrier_arrive)(struct emit *e, val barrier, val pred, bool landed);
+    // Until the phase of that parity is complete. copies: others' threads wrote shared memory, which matrix units read next.
+    void (*barrier_await)(struct emit *e, val barrier, val parity, bool copies);
+    // By the thread where pred: the box of tensor map `map` at coords[n], innermost first, to `shared`; its bytes count at the barrier.
+    void (*copy_box)(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred);
+    void (*role_begin)(struct emit *e, int regs); // the warps of a role take or leave registers: `regs` a thread from here on
+    val (*grid_size)(struct emit *e);             // blocks of the launch, i32
     val (*convert)(struct emit *e, enum elem from, enum elem to, val x); // among f32, bf16, f16
     val (*math)(struct emit *e, enum opcode op, val x, val y); // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32
     val (*shuffle_xor)(struct emit *e, val x, int mask);       // x of lane ^ mask; i32 or f32

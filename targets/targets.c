@@ -58,10 +58,15 @@ static bool op_supported(void *user, struct op *op)
     switch ((int)op->code) {
     case OP_ROLE:
     case OP_ARRIVE:
-    case OP_AWAIT: r->why = "warp roles and shared barriers are not supported yet"; break;
+    case OP_AWAIT:
+        if (r->arch->copy != COPY_BULK)
+            r->why = "warp roles and shared barriers are not supported yet";
+        break;
     case OP_COPY:
         if (r->arch->copy == COPY_REG)
             r->why = "asynchronous copies are not supported here yet: load, then put";
+        else if (op->bulk && r->arch->copy != COPY_BULK)
+            r->why = "there is no copy engine for @bulk";
         break;
     case OP_MMA:
         if (!i)
@@ -79,7 +84,7 @@ static bool op_supported(void *user, struct op *op)
 const char *arch_supports(struct ctx *c, const struct arch *a, const struct kernel *k, struct loc *at)
 {
     struct refusal r = { .arch = a, .k = k };
-    int threads = k->sched.warps_m * k->sched.warps_n * a->lanes;
+    int threads = (k->sched.warps_m * k->sched.warps_n + k->sched.producers) * a->lanes;
     *at = k->sched.loc.line ? k->sched.loc : k->loc;
     if (threads < 1 || threads > a->max_threads)
         return arena_printf(c->arena, "%d threads a block; %s allows %d", threads, a->name, a->max_threads);
@@ -88,8 +93,10 @@ const char *arch_supports(struct ctx *c, const struct arch *a, const struct kern
                             a->name, (long long)a->shared);
     if (k->sched.mma >= a->nmmas)
         return arena_printf(c->arena, "%s has no matrix instruction of that number", a->name);
-    if (k->sched.persistent || k->sched.cluster > 1)
-        return "persistent grids and clusters are not supported yet";
+    if (k->sched.persistent && a->copy != COPY_BULK)
+        return "persistent grids are not supported yet";
+    if (k->sched.cluster > 1)
+        return "clusters are not supported yet";
     if (k->sched.swap)
         return "swapped operands are not supported yet";
     if (!walk(k->body, op_supported, &r))

@@ -54,21 +54,21 @@ static const struct mma hopper[] = {
 };
 
 #define NV_COMMON                                                                                                        \
-    .target = &nvptx_target, .lanes = 32, .max_threads = 1024, .max_regs = 255, .regs = 65536, .copy = COPY_ASYNC,       \
+    .target = &nvptx_target, .lanes = 32, .max_threads = 1024, .max_regs = 255, .regs = 65536,       \
     .copy_bytes = 16, .shared_kept = 1024, .triple = "nvptx64-nvidia-cuda",                                             \
     .passes = "early-cse,instcombine<no-verify-fixpoint>,simplifycfg,loop-mssa(licm),gvn,instcombine<no-verify-fixpoint>"
 
 extern const struct target nvptx_target;
 // tflops16 of sm_100a: an estimate of what mma.sync reaches; tcgen05 will be of kind MMA_TENSOR (NOTES.md), which is emitted
-// nowhere yet. copy: cp.async everywhere; COPY_BULK once layout and emit know TMA.
+// nowhere yet.
 #define MMAS(rows) .mmas = rows, .nmmas = COUNTOF(rows)
 const struct arch nv_arches[] = {
     { .name = "sm_80", NV_COMMON, MMAS(ampere), .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312,
-      .gbps = 2039, .cpu = "sm_80", .features = "+ptx78" },
+      .gbps = 2039, .cpu = "sm_80", .features = "+ptx78", .copy = COPY_ASYNC },
     { .name = "sm_90a", NV_COMMON, MMAS(hopper), .shared = 232448, .shared_sm = 233472, .processors = 132, .tflops16 = 989,
-      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86" },
+      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86", .copy = COPY_BULK },
     { .name = "sm_100a", NV_COMMON, MMAS(ampere), .shared = 232448, .shared_sm = 233472, .processors = 148, .tflops16 = 620,
-      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88" },
+      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88", .copy = COPY_ASYNC },
 };
 
 // clang-format on
@@ -104,6 +104,13 @@ const struct target nvptx_target = {
     .mma_open = nv_mma_open,
     .mma_commit = nv_mma_commit,
     .mma_wait = nv_mma_wait,
+    .barrier_init = nv_barrier_init,
+    .barrier_ready = nv_barrier_ready,
+    .barrier_arrive = nv_barrier_arrive,
+    .barrier_await = nv_barrier_await,
+    .copy_box = nv_copy_box,
+    .role_begin = nv_role_begin,
+    .grid_size = nv_grid_size,
     .convert = nv_convert,
     .math = nv_math,
     .shuffle_xor = nv_shuffle_xor,

@@ -16,6 +16,13 @@ static bool warpgroups(const struct emit *e)
     return e->k->sched.mma >= 0 && e->arch->mmas[e->k->sched.mma].kind == MMA_WARPGROUP;
 }
 
+// n numbers from `first` on, each with `before` in front.
+static void list(struct text *t, const char *before, int first, int n)
+{
+    for (int i = 0; i < n; i++)
+        text_printf(t, "%s%s%d", i ? "," : "", before, first + i);
+}
+
 // ---- the function ------------------------------------------------------------------------------------------------
 
 static val sreg(struct emit *e, const char *name)
@@ -27,7 +34,7 @@ void nv_begin(struct emit *e, int n, const mty *params)
 {
     const struct sched *s = &e->k->sched;
     char attrs[160];
-    int threads = s->warps_m * s->warps_n * e->arch->lanes;
+    int threads = (s->warps_m * s->warps_n + s->producers) * e->arch->lanes;
     snprintf(attrs, sizeof attrs, "nvvm.kernel, nvvm.maxntid = array<i32: %d, 1, 1>, nvvm.minctasm = %d : i32", threads,
              s->min_blocks > 0 ? s->min_blocks : 1);
     if (e->k->shared_bytes > 0 && mb_first_global(e->mb, "moe_shared"))
@@ -198,6 +205,71 @@ void nv_barrier(struct emit *e)
     mb_op0(e->mb, "nvvm.barrier0", 0, NULL, NULL);
 }
 
+// ---- barriers in shared memory, the copy engine (PTX ISA, "mbarrier", "cp.async.bulk.tensor", "setmaxnreg") --------
+
+void nv_barrier_init(struct emit *e, val barrier, int arrivals)
+{
+    val args[2] = { shared_address(e, barrier), mb_i32(e->mb, arrivals) };
+    mb_asm(e->mb, "mbarrier.init.shared::cta.b64 [$0], $1;", "r,r,~{memory}", NOTYPE, 2, args);
+}
+
+void nv_barrier_ready(struct emit *e)
+{
+    mb_asm(e->mb, "fence.mbarrier_init.release.cluster;", "~{memory}", NOTYPE, 0, NULL);
+    mb_op0(e->mb, "nvvm.barrier0", 0, NULL, NULL);
+}
+
+void nv_barrier_arrive(struct emit *e, val barrier, val pred, bool landed)
+{
+    val args[2] = { shared_address(e, barrier), val_null(pred) ? mb_i1(e->mb, true) : pred };
+    mb_asm(e->mb, landed ? "@$1 cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];" : "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
+           "r,b,~{memory}", NOTYPE, 2, args);
+}
+
+// What threads copied (cp.async: the generic proxy) is ordered before the reads of the matrix units (the asynchronous proxy) by a
+// fence behind the wait.
+void nv_barrier_await(struct emit *e, val barrier, val parity, bool copies)
+{
+    val args[2] = { shared_address(e, barrier), parity };
+    mb_asm(e->mb,
+           "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n@done bra gone;\nbra "
+           "again;\ngone:\n}",
+           "r,r,~{memory}", NOTYPE, 2, args);
+    if (copies)
+        mb_asm(e->mb, "fence.proxy.async.shared::cta;", "~{memory}", NOTYPE, 0, NULL);
+}
+
+void nv_copy_box(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred)
+{
+    val args[4 + RANK_MAX] = { shared_address(e, shared), shared_address(e, barrier), map, pred };
+    struct text t = { .arena = e->c->arena };
+    const char *constraints[] = { "", "r", "r,r", "r,r,r", "r,r,r,r" };
+    char all[48];
+    for (int i = 0; i < n; i++)
+        args[4 + i] = coords[i];
+    text_printf(&t, "@$3 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [$1], %lld;\n", (long long)bytes);
+    text_printf(&t, "@$3 cp.async.bulk.tensor.%dd.shared::cta.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {", n);
+    list(&t, "$", 4, n);
+    text_printf(&t, "}], [$1];");
+    snprintf(all, sizeof all, "r,r,l,b,%s,~{memory}", constraints[n]);
+    mb_asm(e->mb, t.s, all, NOTYPE, 4 + n, args);
+}
+
+// All threads start with an equal share of the multiprocessor's registers, in steps of 8.
+void nv_role_begin(struct emit *e, int regs)
+{
+    const struct sched *s = &e->k->sched;
+    int threads = (s->warps_m * s->warps_n + s->producers) * e->arch->lanes, blocks = s->min_blocks > 1 ? s->min_blocks : 1;
+    char code[64];
+    snprintf(code, sizeof code, "setmaxnreg.%s.sync.aligned.u32 %d;", regs > e->arch->regs / blocks / threads ? "inc" : "dec", regs);
+    mb_asm(e->mb, code, "~{memory}", NOTYPE, 0, NULL);
+}
+
+val nv_grid_size(struct emit *e)
+{
+    return sreg(e, "nvvm.read.ptx.sreg.nctaid.x");
+}
+
 // ---- matrix units ------------------------------------------------------------------------------------------------
 
 // PTX ISA, "Matrix Descriptor Format" of wgmma, for rows of k of 128, 64 or 32 bytes in the swizzle of that width: bits 0-13 the
@@ -231,13 +303,6 @@ void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *
         pair = mb_insert(b, pair, mb_extract(b, r, 2 * j), 0);
         out[j] = mb_insert(b, pair, mb_extract(b, r, 2 * j + 1), 1);
     }
-}
-
-// "p0,p1,..." n times from number `first` on, each with `before` in front.
-static void list(struct text *t, const char *before, int first, int n)
-{
-    for (int i = 0; i < n; i++)
-        text_printf(t, "%s%s%d", i ? "," : "", before, first + i);
 }
 
 // n f32 values through an assembly instruction that changes all of them, and takes `more` other operands behind them.

@@ -413,11 +413,12 @@ static int compare(void *user, enum layer_launch n, const struct layer_kernel *k
     struct layer_ready *r = user;
     const struct launch_item *got = &r->item[r->n++];
     union launch_value value[LAYER_VALUES];
-    void *slots[LAYER_VALUES];
+    void *slots[LAYER_VALUES + LAYER_BOXES_MAX];
+    struct launch_map maps[LAYER_BOXES_MAX];
     struct launch_item want = { .args = slots };
     (void)n;
     assert_true(k->direct); // or it is not short
-    assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value), MOE_OK);
+    assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value, maps), MOE_OK);
     assert_true(got->function == want.function && got->sig == want.sig && got->blocks == want.blocks);
     int at = 0;
     for (int i = 0; i < k->sig->nparams; i++, at++) {
@@ -429,6 +430,8 @@ static int compare(void *user, enum layer_launch n, const struct layer_kernel *k
             assert_memory_equal(got->args[at], slots[at], 4);
             at++;
         }
+    for (int i = 0; i < k->sig->nboxes; i++, at++)
+        assert_memory_equal(got->args[at], slots[at], IMAGE_MAP_BYTES);
     return MOE_OK;
 }
 

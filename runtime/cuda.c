@@ -423,7 +423,7 @@ static CUresult encode(const struct cuda *c, struct launch_map *map, const struc
 static int cuda_tensor_map(struct moe_device *d, struct launch_map *map, const struct tensor_view *v)
 {
     struct cuda *c = d->state;
-    char extra[160];
+    char extra[256];
     bool pushed;
     CUresult r = cuda_enter(c, &pushed);
     if (r)
@@ -432,7 +432,8 @@ static int cuda_tensor_map(struct moe_device *d, struct launch_map *map, const s
     cuda_leave(c, pushed);
     if (!r)
         return MOE_OK;
-    snprintf(extra, sizeof extra, ": boxes of %d x %d, swizzle %d, of %s at %p, rank %d, %lld x %lld in the last",
+    snprintf(extra, sizeof extra,
+             ": %.100s: boxes of %d x %d, swizzle %d, of %s at %p, rank %d, %lld x %lld in the last", v->symbol,
              v->rows, v->cols, v->swizzle, moe_image_elem_name(v->elem), v->base, v->rank,
              (long long)(v->rank > 1 ? v->dims[v->rank - 2] : 1), (long long)v->dims[v->rank - 1]);
     return cuda_fail(d, r, "cuTensorMapEncodeTiled", extra);

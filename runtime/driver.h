@@ -34,6 +34,7 @@ struct launch_item {
 };
 // A tensor in device memory, row-major and contiguous, and the boxes of it that a map is of.
 struct tensor_view {
+    const char *symbol; // of the kernel, for errors
     enum image_elem elem;
     int rank;                      // 1..IMAGE_RANK_MAX
     void *base;                    // aligned to 16 bytes; never NULL

@@ -472,7 +472,8 @@ static int view_of(const struct moe_kernel *k, const struct image_box *b, const 
     const struct image_param *p = &k->sig->params[b->param];
     int64_t bytes = moe_image_elem_bytes(p->elem);
     void *base = values[b->param].p;
-    *v = (struct tensor_view){ .elem = p->elem,
+    *v = (struct tensor_view){ .symbol = k->sig->symbol,
+                               .elem = p->elem,
                                .rank = p->rank,
                                .base = base ? base : (void *)(uintptr_t)4096,
                                .rows = b->rows,

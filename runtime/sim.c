@@ -234,7 +234,8 @@ static int sim_tensor_map(struct moe_device *d, struct launch_map *map, const st
         t.dims[i] = (uint64_t)v->dims[v->rank - 1 - i];
     for (int i = 0; i + 1 < v->rank; i++)
         t.strides[i] = (uint64_t)v->steps[v->rank - 2 - i];
-    return s->api->tensor_map(map, &t, why) ? MOE_OK : device_fail(d, MOE_ERR_ARGUMENT, "simulator: %s", why);
+    return s->api->tensor_map(map, &t, why) ? MOE_OK
+                                            : device_fail(d, MOE_ERR_ARGUMENT, "simulator: %.100s: %s", v->symbol, why);
 }
 
 static int sim_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,

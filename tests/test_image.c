@@ -359,6 +359,21 @@ static void test_boxes(void **state)
     p[0].align = 8;
     k.params = p;
     refuse(&d, "box 0: parameter 0 is no tensor, aligned to 16 bytes");
+    // Of two kernels each has its own.
+    struct image_kernel two[2] = { sample_kernels[0], sample_kernels[3] };
+    two[0].boxes = &cases[2].box;
+    two[0].nboxes = 1;
+    d.kernels = two;
+    d.nkernels = 2;
+    unsigned char *bytes = make(&d, &n);
+    struct image_desc *read = moe_image_read(bytes, n, err);
+    assert_non_null(read);
+    same_kernel(&two[0], &read->kernels[0]);
+    same_kernel(&two[1], &read->kernels[1]);
+    free(read);
+    free(bytes);
+    d.kernels = &k;
+    d.nkernels = 1;
     k = sample_kernels[2]; // of rank 1
     k.nboxes = 1;
     k.boxes = &(struct image_box){ 0, 1, 8, 1 };

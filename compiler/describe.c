@@ -114,6 +114,24 @@ static void describe_dims(struct ctx *c, const struct kernel *k, struct image_ke
     o->ndims = k->dims.n;
 }
 
+// A persistent kernel's grid needs a number, also of a schedule that the model has not seen.
+static int resident_of(const struct sched *s)
+{
+    return s->resident || !s->persistent ? s->resident : s->min_blocks > 0 ? s->min_blocks : 1;
+}
+
+static void describe_boxes(struct ctx *c, const struct kernel *k, struct image_kernel *o)
+{
+    struct box boxes[BOXES_MAX];
+    int n = kernel_boxes(k, boxes);
+    struct image_box *b = NEWN(c->arena, struct image_box, n + 1);
+    for (int i = 0; i < n; i++)
+        b[i] = (struct image_box){ param_of(k, boxes[i].buf), boxes[i].buf->rank > 1 ? boxes[i].rows : 1, boxes[i].cols,
+                                   boxes[i].swizzle };
+    o->boxes = b;
+    o->nboxes = n;
+}
+
 bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, struct image_kernel *o)
 {
     const struct op *grid = grid_of(k);
@@ -125,7 +143,7 @@ bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, 
                                 .variant = s->variant,
                                 .symbol = symbol,
                                 .doc = k->doc ? k->doc : "",
-                                .threads = s->warps_m * s->warps_n * c->arch->lanes,
+                                .threads = (s->warps_m * s->warps_n + s->producers) * c->arch->lanes,
                                 .shared = k->shared_bytes,
                                 .warps_m = s->warps_m,
                                 .warps_n = s->warps_n,
@@ -134,7 +152,8 @@ bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, 
                                 .cluster = s->cluster,
                                 .fixed_ns = s->fixed_ns,
                                 .step_ps = s->step_ps,
-                                .resident = s->resident,
+                                .persistent = s->persistent,
+                                .resident = resident_of(s),
                                 .flight = s->flight,
                                 .nparams = k->params.n,
                                 .params = p,
@@ -148,6 +167,7 @@ bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, 
     for (int i = 0; i < k->axes.n; i++)
         ax[o->naxes++] = (struct image_axis){ k->axes.v[i]->name, k->axes.v[i]->size };
     describe_dims(c, k, o);
+    describe_boxes(c, k, o);
     return true;
 }
 

@@ -377,6 +377,10 @@ static int cuda_kernel(struct moe_device *d, void *module, const struct image_ke
     CUfunction f = NULL;
     char extra[192];
     bool pushed;
+    if (k->nboxes && !c->map_encode)
+        return device_fail(
+            d, MOE_ERR_LIBRARY,
+            "kernel %.100s copies by tensor maps, this driver lacks cuTensorMapEncodeTiled: it is too old", k->symbol);
     CUresult r = cuda_enter(c, &pushed);
     if (r)
         return cuda_fail(d, r, "making the context current", "");
@@ -392,6 +396,47 @@ static int cuda_kernel(struct moe_device *d, void *module, const struct image_ke
         return cuda_fail(d, r, what, extra);
     *function = f;
     return MOE_OK;
+}
+
+// CUDA driver API, "Tensor Map Object Management": innermost dimension first, strides in bytes from the second one on. A map is
+// of the host's making alone, but the call wants a context.
+static CUresult encode(const struct cuda *c, struct launch_map *map, const struct tensor_view *v)
+{
+    static const CUtensorMapDataType types[] = { [IMAGE_I32] = CU_TENSOR_MAP_DATA_TYPE_INT32,
+                                                 [IMAGE_F32] = CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+                                                 [IMAGE_BF16] = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
+                                                 [IMAGE_F16] = CU_TENSOR_MAP_DATA_TYPE_FLOAT16 };
+    static const CUtensorMapSwizzle swizzles[] = { CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_SWIZZLE_32B,
+                                                   CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_SWIZZLE_128B };
+    static const uint32_t ones[IMAGE_RANK_MAX] = { 1, 1, 1, 1 };
+    const uint32_t box[IMAGE_RANK_MAX] = { (uint32_t)v->cols, (uint32_t)v->rows, 1, 1 };
+    uint64_t dims[IMAGE_RANK_MAX], strides[IMAGE_RANK_MAX];
+    for (int i = 0; i < v->rank; i++) {
+        dims[i] = (uint64_t)v->dims[v->rank - 1 - i];
+        strides[i] = i < v->rank - 1 ? (uint64_t)v->steps[v->rank - 2 - i] : 0;
+    }
+    return c->map_encode((CUtensorMap *)(void *)map, types[v->elem], (uint32_t)v->rank, v->base, dims, strides, box,
+                         ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzles[v->swizzle], CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+}
+
+static int cuda_tensor_map(struct moe_device *d, struct launch_map *map, const struct tensor_view *v)
+{
+    struct cuda *c = d->state;
+    char extra[256];
+    bool pushed;
+    CUresult r = cuda_enter(c, &pushed);
+    if (r)
+        return cuda_fail(d, r, "making the context current", "");
+    r = encode(c, map, v);
+    cuda_leave(c, pushed);
+    if (!r)
+        return MOE_OK;
+    snprintf(extra, sizeof extra,
+             ": %.100s: boxes of %d x %d, swizzle %d, of %s at %p, rank %d, %lld x %lld in the last", v->symbol,
+             v->rows, v->cols, v->swizzle, moe_image_elem_name(v->elem), v->base, v->rank,
+             (long long)(v->rank > 1 ? v->dims[v->rank - 2] : 1), (long long)v->dims[v->rank - 1]);
+    return cuda_fail(d, r, "cuTensorMapEncodeTiled", extra);
 }
 
 static int cuda_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
@@ -497,6 +542,7 @@ const struct driver cuda_driver = {
     .load = cuda_load,
     .unload = cuda_unload,
     .kernel = cuda_kernel,
+    .tensor_map = cuda_tensor_map,
     .launch = cuda_launch,
     .launch_all = cuda_launch_all,
     .launch_prepare = cuda_launch_prepare,

@@ -3,10 +3,12 @@
 #ifndef MOE_CUDA_ABI_H
 #define MOE_CUDA_ABI_H
 #include <stddef.h>
+#include <stdint.h>
 
 #ifndef MOE_VENDOR_HEADER // tests/abi_cuda.c holds the lists below against the vendor's own types and constants
 typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode,
-    CUstreamCaptureStatus;
+    CUstreamCaptureStatus, CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+    CUtensorMapFloatOOBfill;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -17,6 +19,7 @@ typedef struct CUgraph_st *CUgraph;
 typedef struct CUgraphExec_st *CUgraphExec;
 typedef struct CUgraphNode_st *CUgraphNode;
 typedef struct CUkern_st *CUkernel;
+typedef struct CUtensorMap_st CUtensorMap; // 128 bytes, at a multiple of 64
 typedef struct {
     CUfunction func;
     unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
@@ -64,7 +67,18 @@ typedef struct {
     X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6) \
     X(CU_STREAM_NON_BLOCKING, 1) \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1) \
-    X(CU_STREAM_CAPTURE_STATUS_NONE, 0) /* CUstreamCaptureStatus */
+    X(CU_STREAM_CAPTURE_STATUS_NONE, 0) /* CUstreamCaptureStatus */ \
+    X(CU_TENSOR_MAP_DATA_TYPE_INT32, 3) /* CUtensorMapDataType */ \
+    X(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6) \
+    X(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 7) \
+    X(CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 9) \
+    X(CU_TENSOR_MAP_INTERLEAVE_NONE, 0) /* CUtensorMapInterleave */ \
+    X(CU_TENSOR_MAP_SWIZZLE_NONE, 0)    /* CUtensorMapSwizzle */ \
+    X(CU_TENSOR_MAP_SWIZZLE_32B, 1) \
+    X(CU_TENSOR_MAP_SWIZZLE_64B, 2) \
+    X(CU_TENSOR_MAP_SWIZZLE_128B, 3) \
+    X(CU_TENSOR_MAP_L2_PROMOTION_L2_256B, 3) /* CUtensorMapL2promotion */ \
+    X(CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE, 0)  /* CUtensorMapFloatOOBfill: zeros */
 #ifndef MOE_VENDOR_HEADER
 #define CONSTANT(name, value) name = value,
 enum { CUDA_CONSTANTS(CONSTANT) };
@@ -121,6 +135,10 @@ enum { CUDA_CONSTANTS(CONSTANT) };
     X(0, exec_kernel, cuGraphExecKernelNodeSetParams_v2, \
       (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)) \
     X(0, capturing, cuStreamIsCapturing, (CUstream stream, CUstreamCaptureStatus * status)) \
+    X(0, map_encode, cuTensorMapEncodeTiled, \
+      (CUtensorMap * map, CUtensorMapDataType type, uint32_t rank, void *base, const uint64_t *dims, \
+       const uint64_t *strides, const uint32_t *box, const uint32_t *steps, CUtensorMapInterleave interleave, \
+       CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill)) \
     X(0, error_name, cuGetErrorName, (CUresult error, const char **text)) \
     X(0, error_text, cuGetErrorString, (CUresult error, const char **text))
 #endif

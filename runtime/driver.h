@@ -22,11 +22,25 @@ union launch_value {
     int32_t i;
     float f;
 };
+// A tensor map, which the copy engine reads: an argument by value.
+struct launch_map {
+    _Alignas(IMAGE_MAP_ALIGN) unsigned char bytes[IMAGE_MAP_BYTES];
+};
 struct launch_item {
     void *function;
     const struct image_kernel *sig;
     uint32_t blocks; // 0: nothing to launch
     void **args;     // the addresses of the values, in the order that image.h says
+};
+// A tensor in device memory, row-major and contiguous, and the boxes of it that a map is of.
+struct tensor_view {
+    const char *symbol; // of the kernel, for errors
+    enum image_elem elem;
+    int rank;                      // 1..IMAGE_RANK_MAX
+    void *base;                    // aligned to 16 bytes; never NULL
+    int64_t dims[IMAGE_RANK_MAX];  // outermost first, at least 1
+    int64_t steps[IMAGE_RANK_MAX]; // bytes from one position of each to the next: multiples of 16 but for the last
+    int rows, cols, swizzle;       // of a box, as struct image_box has them
 };
 enum { FILL_POISON = -1 };
 enum copy_direction { COPY_UP, COPY_DOWN };
@@ -44,6 +58,8 @@ struct driver {
     int (*load)(struct moe_device *d, const struct image_desc *image, void **module); // checks the architecture too
     int (*unload)(struct moe_device *d, void *module);
     int (*kernel)(struct moe_device *d, void *module, const struct image_kernel *k, void **function);
+    // (NULL: kernel() refuses kernels with boxes) Writes the map of a view. Called in the launch path, for each box.
+    int (*tensor_map)(struct moe_device *d, struct launch_map *map, const struct tensor_view *v);
     int (*launch)(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
                   void *stream);
     // (optional; without: launch() one by one) n > 0 kernels of one module in the stream's order, each of at least one block.
@@ -74,12 +90,15 @@ bool environment_says(const char *variable); // set, and neither empty nor "0"
 // ---- moert.c, for layers
 struct moe_device *image_device(const struct moe_image *m);
 // All that moe_launch() does before it reaches the device. values and item->args, the caller's, must have room for the kernel's
-// parameters and dims, and stay until the launch.
+// parameters and dims (item->args: and boxes), maps for its boxes; they stay until the launch.
 int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
-                   struct launch_item *item, union launch_value *values);
-// The last part of it: the grid and the device's limits; all of item but the arguments. dims and scalars as moe_image_grid()
-// takes them, checked.
+                   struct launch_item *item, union launch_value *values, struct launch_map *maps);
+// Its parts. The grid and the device's limits: all of item but the arguments. dims and scalars as moe_image_grid() takes them,
+// checked.
 int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *scalars, struct launch_item *item);
+// The arguments behind parameters and dims, which are there: values has the tensors' addresses. Nothing for no blocks.
+int launch_maps(const struct moe_kernel *k, const int64_t *dims, const union launch_value *values,
+                struct launch_item *item, struct launch_map *maps);
 int launch_items(const struct moe_image *m, const struct launch_item *items, int n, void *stream); // n >= 0
 void launch_prepare(const struct moe_image *m, const struct launch_item *items, int n);
 

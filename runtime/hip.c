@@ -334,6 +334,9 @@ static int hip_kernel(struct moe_device *d, void *module, const struct image_ker
     struct hip *h = d->state;
     const struct hip_module *m = module;
     char what[160];
+    if (k->nboxes)
+        return device_fail(d, MOE_ERR_IMAGE, "kernel %.100s copies by tensor maps, which AMD's devices do not have",
+                           k->symbol);
     snprintf(what, sizeof what, "hipModuleGetFunction of %.100s", k->symbol);
     ON_DEVICE(d, what, h->module_function((hipFunction_t *)function, m->handle, k->symbol));
 }

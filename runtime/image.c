@@ -23,13 +23,21 @@ enum section {
     S_CLAUSES,
     S_AXES,
     S_TERMS,
-    S_RESERVED,
+    S_BOXES,
     S_COUNT
 };
 static const char *const section_names[S_COUNT] = { "code", "ptx",     "bitcode", "strings", "kernels", "params",
-                                                    "dims", "clauses", "axes",    "terms",   "reserved" };
+                                                    "dims", "clauses", "axes",    "terms",   "boxes" };
 // Bytes of a record of each table; 1 for blobs.
-static const int record_bytes[S_COUNT] = { 1, 1, 1, 1, 104, 56, 32, 32, 8, 16, 1 };
+static const int record_bytes[S_COUNT] = { 1, 1, 1, 1, 112, 56, 32, 32, 8, 16, 16 };
+// The tables that a kernel has rows of, in the order of its record, and how many at most.
+enum { TABLES = 5 };
+static const enum section tables[TABLES] = { S_PARAMS, S_DIMS, S_CLAUSES, S_AXES, S_BOXES };
+static const uint32_t table_most[TABLES] = { IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX, IMAGE_CLAUSES_MAX, IMAGE_AXES_MAX,
+                                             IMAGE_BOXES_MAX };
+// Where its record has the first row and the number of rows of each.
+static const int table_at[TABLES] = { 56, 64, 72, 80, 104 };
+enum { FLAG_PERSISTENT = 1 };
 static const char magic[8] = { 'M', 'O', 'E', 'I', 'M', 'G', '\r', '\n' };
 enum { HEADER = 224, SECTIONS_AT = 48, CHECKSUM_AT = 24, ALIGN = 16, THREADS_MAX = 1024, SHARED_MAX = 1 << 20 };
 
@@ -172,6 +180,17 @@ static void put_clause(struct writer *w, const struct image_clause *c)
     put_expr(w, &c->hi, p ? p + 24 : nowhere);
 }
 
+static void put_box(struct writer *w, const struct image_box *b)
+{
+    unsigned char *p = reserve(w, S_BOXES, 1);
+    if (!p)
+        return;
+    put32(p, (uint32_t)b->param); // record: param, rows, cols, swizzle
+    put32(p + 4, (uint32_t)b->rows);
+    put32(p + 8, (uint32_t)b->cols);
+    put32(p + 12, (uint32_t)b->swizzle);
+}
+
 static void put_axis(struct writer *w, const struct image_axis *a)
 {
     uint32_t name = put_string(w, a->name);
@@ -186,12 +205,11 @@ static void put_axis(struct writer *w, const struct image_axis *a)
 static bool counts_fit(const struct image_kernel *k, char *err)
 {
     const char *name = text_or_empty(k->name);
-    if (k->nparams < 0 || k->nparams > IMAGE_PARAMS_MAX || k->ndims < 0 || k->ndims > IMAGE_DIMS_MAX ||
-        k->nclauses < 0 || k->nclauses > IMAGE_CLAUSES_MAX || k->naxes < 0 || k->naxes > IMAGE_AXES_MAX)
-        return fail(
-            err, "kernel '%.60s': %d parameters, %d dimensions, %d clauses, %d axes; the format holds %d, %d, %d, %d",
-            name, k->nparams, k->ndims, k->nclauses, k->naxes, IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX, IMAGE_CLAUSES_MAX,
-            IMAGE_AXES_MAX);
+    const int counts[TABLES] = { k->nparams, k->ndims, k->nclauses, k->naxes, k->nboxes };
+    for (int i = 0; i < TABLES; i++)
+        if (counts[i] < 0 || counts[i] > (int)table_most[i])
+            return fail(err, "kernel '%.60s': %d %s; the format holds %" PRIu32, name, counts[i],
+                        section_names[tables[i]], table_most[i]);
     for (int i = 0; i < k->nparams; i++)
         if (k->params[i].rank < 0 || k->params[i].rank > IMAGE_RANK_MAX)
             return fail(err, "kernel '%.60s', parameter %d: rank %d", name, i, k->params[i].rank);
@@ -208,13 +226,13 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
 {
     uint32_t texts[4] = { put_string(w, k->name), put_string(w, k->variant), put_string(w, k->symbol),
                           put_string(w, k->doc) };
-    static const enum section tables[4] = { S_PARAMS, S_DIMS, S_CLAUSES, S_AXES };
-    const int counts[4] = { k->nparams, k->ndims, k->nclauses, k->naxes };
+    const int counts[TABLES] = { k->nparams, k->ndims, k->nclauses, k->naxes, k->nboxes };
     unsigned char *p = reserve(w, S_KERNELS, 1);
     if (p) { // record: name, variant, symbol, doc, threads, regs, shared (8), warps_m, warps_n, stages, group,
-             // cluster, 0,
-             //         then first and count in params, dims, clauses, axes; fixed_ns, step_ps, resident, flight
-        const int facts[6] = { k->warps_m, k->warps_n, k->stages, k->group, k->cluster, 0 };
+        // cluster, flags, then first and count in params, dims, clauses, axes; fixed_ns, step_ps, resident, flight;
+        // first and count in boxes
+        const int facts[6] = { k->warps_m, k->warps_n, k->stages,
+                               k->group,   k->cluster, k->persistent ? FLAG_PERSISTENT : 0 };
         for (int i = 0; i < 4; i++)
             put32(p + 4 * i, texts[i]);
         put32(p + 16, (uint32_t)k->threads);
@@ -222,9 +240,9 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
         put64(p + 24, (uint64_t)k->shared);
         for (int i = 0; i < 6; i++)
             put32(p + 32 + 4 * i, (uint32_t)facts[i]);
-        for (int i = 0; i < 4; i++) {
-            put32(p + 56 + 8 * i, (uint32_t)(w->used[tables[i]] / (size_t)record_bytes[tables[i]]));
-            put32(p + 60 + 8 * i, (uint32_t)counts[i]);
+        for (int i = 0; i < TABLES; i++) {
+            put32(p + table_at[i], (uint32_t)(w->used[tables[i]] / (size_t)record_bytes[tables[i]]));
+            put32(p + table_at[i] + 4, (uint32_t)counts[i]);
         }
         put32(p + 88, (uint32_t)k->fixed_ns);
         put32(p + 92, (uint32_t)k->step_ps);
@@ -239,6 +257,8 @@ static void put_kernel(struct writer *w, const struct image_kernel *k)
         put_clause(w, &k->clauses[i]);
     for (int i = 0; i < k->naxes; i++)
         put_axis(w, &k->axes[i]);
+    for (int i = 0; i < k->nboxes; i++)
+        put_box(w, &k->boxes[i]);
 }
 
 static void put_blob(struct writer *w, enum section s, const void *data, size_t n)
@@ -364,8 +384,6 @@ static bool check_sections(struct reader *r, size_t size)
     }
     if (at != size)
         return fail(r->err, "the sections end at byte %zu of %zu", at, size);
-    if (r->n[S_RESERVED])
-        return fail(r->err, "section reserved is not empty");
     return true;
 }
 
@@ -559,6 +577,26 @@ static bool check_axis(const struct place *k, uint32_t i)
     return check_text(k->r, get32(p), TEXT_NAME, "axis name");
 }
 
+static bool check_box(const struct place *k, uint32_t i)
+{
+    const unsigned char *b = record(k->r, S_BOXES, k->first[S_BOXES] + i);
+    uint32_t param = get32(b), rows = get32(b + 4), cols = get32(b + 8), swizzle = get32(b + 12);
+    const unsigned char *p =
+        param < k->n[S_PARAMS] ? record(k->r, S_PARAMS, k->first[S_PARAMS] + param) : NULL; // checked before
+    if (!p || p[4] > IMAGE_INOUT || p[6] < 1 || p[7] < 4)
+        return fail(k->r->err,
+                    "kernel %" PRIu32 ", box %" PRIu32 ": parameter %" PRIu32 " is no tensor, aligned to 16 bytes",
+                    k->kernel, i, param);
+    if (rows < 1 || rows > IMAGE_BOX_MAX || cols < 1 || cols > IMAGE_BOX_MAX || (p[6] == 1 && rows != 1))
+        return fail(k->r->err, "kernel %" PRIu32 ", box %" PRIu32 ": %" PRIu32 " x %" PRIu32 " of rank %d", k->kernel,
+                    i, rows, cols, p[6]);
+    uint32_t bytes = cols * (uint32_t)moe_image_elem_bytes((enum image_elem)p[5]);
+    if (bytes % 16 || swizzle > 3 || (swizzle && bytes > 16u << swizzle))
+        return fail(k->r->err, "kernel %" PRIu32 ", box %" PRIu32 ": rows of %" PRIu32 " bytes with swizzle %" PRIu32,
+                    k->kernel, i, bytes, swizzle);
+    return true;
+}
+
 static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t i)
 {
     uint32_t threads = get32(p + 16), regs = get32(p + 20);
@@ -572,11 +610,13 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
         return fail(r->err, "kernel %" PRIu32 ": %" PRIu32 " threads, %" PRIu32 " registers, %" PRIu64 " shared bytes",
                     i, threads, regs, shared);
     for (int j = 0; j < 6; j++)
-        if (get32(p + 32 + 4 * j) > (j == 5 ? 0u : 65536u))
+        if (get32(p + 32 + 4 * j) > (j == 5 ? FLAG_PERSISTENT : 65536u))
             return fail(r->err, "kernel %" PRIu32 ": schedule fact %d is %" PRIu32, i, j, get32(p + 32 + 4 * j));
     for (int j = 0; j < 4; j++)
         if (get32(p + 88 + 4 * j) > (j == 2 ? 64u : 1u << 30))
             return fail(r->err, "kernel %" PRIu32 ": model fact %d is %" PRIu32, i, j, get32(p + 88 + 4 * j));
+    if (get32(p + 52) & FLAG_PERSISTENT && !get32(p + 96))
+        return fail(r->err, "kernel %" PRIu32 ": persistent, and no block is resident", i);
     for (uint32_t j = 0; j < i; j++) {
         const unsigned char *q = record(r, S_KERNELS, j);
         const char *t = (const char *)record(r, S_STRINGS, 0);
@@ -589,15 +629,13 @@ static bool check_facts(const struct reader *r, const unsigned char *p, uint32_t
 
 static bool check_kernel(struct reader *r, uint32_t i)
 {
-    static const enum section tables[4] = { S_PARAMS, S_DIMS, S_CLAUSES, S_AXES };
-    static const uint32_t most[4] = { IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX, IMAGE_CLAUSES_MAX, IMAGE_AXES_MAX };
     const unsigned char *p = record(r, S_KERNELS, i);
     struct place k = { .r = r, .kernel = i };
     bool ok = check_facts(r, p, i);
-    for (int j = 0; j < 4 && ok; j++) {
+    for (int j = 0; j < TABLES && ok; j++) {
         enum section s = tables[j];
-        uint32_t first = get32(p + 56 + 8 * j), n = get32(p + 60 + 8 * j);
-        if (first != r->next[s] || n > r->n[s] - first || n > most[j])
+        uint32_t first = get32(p + table_at[j]), n = get32(p + table_at[j] + 4);
+        if (first != r->next[s] || n > r->n[s] - first || n > table_most[j])
             return fail(r->err, "kernel %" PRIu32 ": %s %" PRIu32 " + %" PRIu32 " of %" PRIu32, i, section_names[s],
                         first, n, r->n[s]);
         k.first[s] = first;
@@ -612,6 +650,8 @@ static bool check_kernel(struct reader *r, uint32_t i)
         ok = check_clause(r, &k, j);
     for (uint32_t j = 0; ok && j < k.n[S_AXES]; j++)
         ok = check_axis(&k, j);
+    for (uint32_t j = 0; ok && j < k.n[S_BOXES]; j++)
+        ok = check_box(&k, j);
     return ok;
 }
 
@@ -624,7 +664,7 @@ static bool check_all(struct reader *r, size_t size)
     for (uint32_t i = 0; i < r->n[S_KERNELS]; i++)
         if (!check_kernel(r, i))
             return false;
-    for (int s = S_PARAMS; s <= S_TERMS; s++)
+    for (int s = S_PARAMS; s <= S_BOXES; s++)
         if (r->next[s] != r->n[s])
             return fail(r->err, "section %s has %" PRIu32 " records, %" PRIu32 " are used", section_names[s], r->n[s],
                         r->next[s]);
@@ -673,6 +713,14 @@ static void read_params(const struct reader *r, struct image_param *out)
     }
 }
 
+static void read_boxes(const struct reader *r, struct image_box *out)
+{
+    for (uint32_t i = 0; i < r->n[S_BOXES]; i++) {
+        const unsigned char *p = record(r, S_BOXES, i);
+        out[i] = (struct image_box){ (int)get32(p), (int)get32(p + 4), (int)get32(p + 8), (int)get32(p + 12) };
+    }
+}
+
 static void read_rows(const struct reader *r, struct image_dim *dims, struct image_clause *clauses,
                       struct image_axis *axes)
 {
@@ -707,6 +755,7 @@ struct whole {
     struct image_dim *dims;
     struct image_clause *clauses;
     struct image_axis *axes;
+    struct image_box *boxes;
 };
 
 static void read_kernel(const struct reader *r, const unsigned char *p, const struct whole *w, struct image_kernel *k)
@@ -735,15 +784,18 @@ static void read_kernel(const struct reader *r, const unsigned char *p, const st
     k->step_ps = (int)get32(p + 92);
     k->resident = (int)get32(p + 96);
     k->flight = (int)get32(p + 100);
+    k->persistent = get32(p + 52) & FLAG_PERSISTENT;
+    k->boxes = w->boxes + get32(p + 104);
+    k->nboxes = (int)get32(p + 108);
 }
 
 static struct whole *whole_new(const struct reader *r)
 {
-    size_t sizes[5] = { r->n[S_KERNELS] * sizeof(struct image_kernel), r->n[S_PARAMS] * sizeof(struct image_param),
-                        r->n[S_DIMS] * sizeof(struct image_dim), r->n[S_CLAUSES] * sizeof(struct image_clause),
-                        r->n[S_AXES] * sizeof(struct image_axis) };
-    size_t total = sizeof(struct whole), at[5];
-    for (int i = 0; i < 5; i++) {
+    size_t sizes[6] = { r->n[S_KERNELS] * sizeof(struct image_kernel), r->n[S_PARAMS] * sizeof(struct image_param),
+                        r->n[S_DIMS] * sizeof(struct image_dim),       r->n[S_CLAUSES] * sizeof(struct image_clause),
+                        r->n[S_AXES] * sizeof(struct image_axis),      r->n[S_BOXES] * sizeof(struct image_box) };
+    size_t total = sizeof(struct whole), at[6];
+    for (int i = 0; i < 6; i++) {
         at[i] = total;
         total += (sizes[i] + 15) / 16 * 16;
     }
@@ -756,6 +808,7 @@ static struct whole *whole_new(const struct reader *r)
     w->dims = (void *)(p + at[2]);
     w->clauses = (void *)(p + at[3]);
     w->axes = (void *)(p + at[4]);
+    w->boxes = (void *)(p + at[5]);
     return w;
 }
 
@@ -771,6 +824,7 @@ struct image_desc *moe_image_read(const void *bytes, size_t size, char err[IMAGE
     }
     struct image_desc *d = &w->desc;
     read_params(&r, w->params);
+    read_boxes(&r, w->boxes);
     read_rows(&r, w->dims, w->clauses, w->axes);
     for (uint32_t i = 0; i < r.n[S_KERNELS]; i++)
         read_kernel(&r, record(&r, S_KERNELS, i), w, &w->kernels[i]);

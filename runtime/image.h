@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 enum {
-    IMAGE_VERSION = 2,
+    IMAGE_VERSION = 3,
     IMAGE_ERR_MAX = 256, // bytes of an error text, its NUL included
     // Limits of the format; a writer that exceeds one gets an error, a reader refuses.
     IMAGE_KERNELS_MAX = 1024,
@@ -33,6 +33,10 @@ enum {
     IMAGE_DIMS_MAX = 64,
     IMAGE_CLAUSES_MAX = 8,
     IMAGE_AXES_MAX = 256,
+    IMAGE_BOXES_MAX = 16,  // of a kernel
+    IMAGE_BOX_MAX = 256,   // rows and columns of a box
+    IMAGE_MAP_BYTES = 128, // of a tensor map,
+    IMAGE_MAP_ALIGN = 64,  // and its alignment
     IMAGE_RANK_MAX = 4,
     IMAGE_TERMS_MAX = 32, // of one expression
     IMAGE_STACK_MAX = 16, // values that an expression keeps at once
@@ -100,14 +104,23 @@ struct image_axis { // tile sizes by axis name, for choosing among variants
     const char *name;
     int size;
 };
+// How the copy engine sees a tensor parameter: in boxes of `rows` x `cols` elements of its last two dimensions (rank 1: rows is
+// 1), one position in the others. What lies outside the tensor is read as zeros and not written. A row of a box is a multiple of
+// 16 bytes; with a swizzle no more than that is wide.
+struct image_box {
+    int param;      // index of an IN, OUT or INOUT parameter of rank 1 and up, aligned to 16 bytes or more
+    int rows, cols; // 1..IMAGE_BOX_MAX
+    int swizzle;    // of the box in shared memory. 0: none; 1, 2, 3: over 32, 64, 128 bytes
+};
 // Kernel arguments, in this order: one a parameter (tensors and maps: device pointers; scalars: 4 bytes), then the
-// free dims (bound < 0) in the order of `dims`, 4 bytes each.
+// free dims (bound < 0) in the order of `dims`, 4 bytes each, then a tensor map a box in the order of `boxes`, IMAGE_MAP_BYTES
+// each, by value (PTX: .param .align 64 .b8 [128], only read: __grid_constant__).
 struct image_kernel {
     const char *name;                             // as in the source: "gate_up"
     const char *variant;                          // "" if there is but one: "r128"
     const char *symbol;                           // in the code: "gate_up_r128"
     const char *doc;                              // the comment above the kernel, or ""
-    int threads;                                  // of a block
+    int threads;                                  // of a block, warps that only copy among them
     int64_t shared;                               // dynamic shared bytes of a block
     int regs;                                     // registers of a thread; 0: unknown
     int warps_m, warps_n, stages, group, cluster; // of the schedule, 0: not stated; cluster > 1: blocks of a cluster
@@ -115,11 +128,16 @@ struct image_kernel {
     // position of its main loop (of the axis that is summed over), while `resident` blocks share it and data come from L2; and the bytes of the second operand
     // (weights) that these blocks keep in flight. 0: not known.
     int fixed_ns, step_ps, resident, flight;
+    // Blocks take tile after tile of the grid: block b of n the tiles b, b + n, b + 2n, ... At most `resident` (at least 1) a
+    // multiprocessor are launched, never more than there are tiles, so that all of them are there at once.
+    bool persistent;
     int nparams, ndims, nclauses, naxes;
     const struct image_param *params;
     const struct image_dim *dims;
     const struct image_clause *clauses;
     const struct image_axis *axes;
+    int nboxes;
+    const struct image_box *boxes;
 };
 struct image_desc {
     const char *arch;     // "sm_90a"
@@ -155,7 +173,7 @@ MOE_IMAGE_API struct image_desc *moe_image_read(const void *bytes, size_t size, 
 // false: overflow, or a malformed program (never one from moe_image_read).
 MOE_IMAGE_API bool moe_image_eval(const struct image_expr *e, const int64_t *dims, const int64_t *scalars,
                                   int64_t *out);
-// Blocks of a launch. false: err, naming the clause.
+// The size of the grid: blocks of a launch; of a persistent kernel the tiles that they take. false: err, naming the clause.
 MOE_IMAGE_API bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int64_t *scalars,
                                   int64_t *blocks, char err[IMAGE_ERR_MAX]);
 // The value of entry i of a shape, all dims given.
@@ -179,11 +197,10 @@ MOE_IMAGE_API void moe_image_describe(const struct image_desc *d, const char *ke
 //  32  u32 code kind              36 u32 model: bytes a ns
 //  40  u32 arch, 44 u32 compiler: offsets in the strings
 //  48  11 sections, each u64 offset, u64 bytes: code, ptx, bitcode, strings, kernels, params, dims, clauses, axes,
-//  terms,
-//      and one reserved (0 bytes)
+//      terms, boxes
 // Sections lie in that order from byte 224 on; each starts at the next multiple of 16 after at least one zero byte
 // that follows the section before; the gaps are zeros. The strings begin with a NUL, and each ends with one. Records:
-// kernel 104, param 56, dim 32, clause 32, axis 8, term 16 bytes; see image.c, "record".
+// kernel 112, param 56, dim 32, clause 32, axis 8, term 16, box 16 bytes; see image.c, "record".
 #ifdef __cplusplus
 }
 #endif

@@ -218,6 +218,14 @@ static void print_clause(struct printer *p, const struct image_kernel *k, const 
     end_line(p);
 }
 
+static void print_box(struct printer *p, const struct image_kernel *k, const struct image_box *b)
+{
+    print(p, "  box %s: %d x %d", k->params[b->param].name, b->rows, b->cols);
+    if (b->swizzle)
+        print(p, " swizzle %d", 16 << b->swizzle);
+    end_line(p);
+}
+
 static void print_kernel(struct printer *p, const struct image_kernel *k)
 {
     print(p, "kernel %s%s%s symbol %s", k->name, k->variant[0] ? "." : "", k->variant, k->symbol);
@@ -228,6 +236,8 @@ static void print_kernel(struct printer *p, const struct image_kernel *k)
     print(p, " warps %dx%d stages %d group %d", k->warps_m, k->warps_n, k->stages, k->group);
     if (k->cluster > 1)
         print(p, " cluster %d", k->cluster);
+    if (k->persistent)
+        print(p, " persistent, %d resident", k->resident);
     end_line(p);
     for (int i = 0; i < k->nparams; i++)
         print_param(p, k, &k->params[i]);
@@ -235,6 +245,8 @@ static void print_kernel(struct printer *p, const struct image_kernel *k)
         print_dim(p, &k->dims[i]);
     for (int i = 0; i < k->nclauses; i++)
         print_clause(p, k, &k->clauses[i]);
+    for (int i = 0; i < k->nboxes; i++)
+        print_box(p, k, &k->boxes[i]);
     if (k->naxes) {
         print(p, "  axes");
         for (int i = 0; i < k->naxes; i++)

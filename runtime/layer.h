@@ -11,6 +11,7 @@ enum {
     CHOICES = 272,
     LAYER_PARAMS_MAX = 24, // of a kernel: a call's arguments lie on the stack
     LAYER_DIMS_MAX = 16,
+    LAYER_BOXES_MAX = 8,
 };
 
 // Launches of a forward, in order; each belongs to a step.
@@ -67,7 +68,8 @@ struct layer_ready {
     int n;
     struct launch_item item[LAYER_LAUNCHES];
     union launch_value value[LAYER_LAUNCHES][LAYER_VALUES];
-    void *arg[LAYER_LAUNCHES][LAYER_VALUES];
+    void *arg[LAYER_LAUNCHES][LAYER_VALUES + LAYER_BOXES_MAX];
+    struct launch_map map[LAYER_LAUNCHES][LAYER_BOXES_MAX];
 };
 int layer_collect(const struct moe_layer *l, const struct moe_layer_call *call, const struct layer_sizes *s, int tile,
                   struct layer_ready *ready);

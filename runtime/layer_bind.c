@@ -227,9 +227,10 @@ static bool bind_dims(struct layer_kernel *k)
 
 bool layer_bind(struct layer_kernel *k, char why[LAYER_WHY])
 {
-    if (k->sig->nparams > LAYER_PARAMS_MAX || k->sig->ndims > LAYER_DIMS_MAX) {
-        snprintf(why, LAYER_WHY, "kernel %.60s: %d parameters and %d dimensions, a layer gives at most %d and %d",
-                 k->sig->name, k->sig->nparams, k->sig->ndims, LAYER_PARAMS_MAX, LAYER_DIMS_MAX);
+    if (k->sig->nparams > LAYER_PARAMS_MAX || k->sig->ndims > LAYER_DIMS_MAX || k->sig->nboxes > LAYER_BOXES_MAX) {
+        snprintf(why, LAYER_WHY,
+                 "kernel %.60s: %d parameters, %d dimensions, %d boxes, a layer gives at most %d, %d, %d", k->sig->name,
+                 k->sig->nparams, k->sig->ndims, k->sig->nboxes, LAYER_PARAMS_MAX, LAYER_DIMS_MAX, LAYER_BOXES_MAX);
         return false;
     }
     for (int i = 0; i < k->sig->nparams; i++) {
@@ -428,12 +429,14 @@ int layer_collect(const struct moe_layer *l, const struct moe_layer_call *c, con
         struct launch_item *item = &ready->item[ready->n];
         union launch_value *value = ready->value[ready->n];
         item->args = ready->arg[ready->n];
+        struct launch_map *map = ready->map[ready->n];
         if (resolve_directly(k, &v, dims, scalars, item, value)) {
             status = launch_grid(k->kernel, dims, scalars, item);
+            status = status ? status : launch_maps(k->kernel, dims, value, item, map);
         } else {
             struct moe_arg args[LAYER_PARAMS_MAX];
             fill_arguments(k, &v, args);
-            status = launch_resolve(k->kernel, args, k->sig->nparams, NULL, item, value);
+            status = launch_resolve(k->kernel, args, k->sig->nparams, NULL, item, value, map);
         }
         ready->n += !status && item->blocks;
     }

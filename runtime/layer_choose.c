@@ -110,8 +110,9 @@ static double call_ns(const struct moe_layer *l, int tile, int64_t tokens)
 static bool modelled(const struct moe_layer *l)
 {
     for (int i = 0; i < l->ntiles; i++)
-        if (!l->tiled[i][0].sig->resident || !l->tiled[i][1].sig->resident)
-            return false;
+        for (int j = 0; j < 2; j++)
+            if (!l->tiled[i][j].sig->resident || !l->tiled[i][j].sig->fixed_ns)
+                return false;
     return true;
 }
 

@@ -425,13 +425,21 @@ static int check_pointer(const struct moe_kernel *k, const struct image_param *p
     return MOE_OK;
 }
 
-static int check_grid(const struct moe_kernel *k, int64_t blocks)
+// Of a persistent kernel as many as the device holds at once.
+static int64_t blocks_of(const struct moe_kernel *k, int64_t tiles)
+{
+    int processors = k->image->device->info.processors;
+    int64_t most = (int64_t)(processors > 0 ? processors : 1) * k->sig->resident;
+    return k->sig->persistent && tiles > most ? most : tiles;
+}
+
+static int check_grid(const struct moe_kernel *k, int64_t tiles, int64_t blocks)
 {
     const struct image_kernel *s = k->sig;
     struct moe_device *d = k->image->device;
     const int64_t grid_threads = d->driver->grid_threads_max;
-    if (blocks > INT32_MAX)
-        return device_fail(d, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol, blocks,
+    if (tiles > INT32_MAX)
+        return device_fail(d, MOE_ERR_LIMIT, "%s: %" PRId64 " blocks, a grid has at most %d", s->symbol, tiles,
                            INT32_MAX);
     if (grid_threads && blocks > grid_threads / s->threads)
         return device_fail(d, MOE_ERR_LIMIT,
@@ -446,14 +454,62 @@ static int check_grid(const struct moe_kernel *k, int64_t blocks)
 
 int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *scalars, struct launch_item *item)
 {
-    int64_t blocks = 0;
+    int64_t tiles = 0;
     char err[IMAGE_ERR_MAX];
-    if (!moe_image_grid(k->sig, dims, scalars, &blocks, err))
+    if (!moe_image_grid(k->sig, dims, scalars, &tiles, err))
         return refuse(k, "%s", err);
+    int64_t blocks = blocks_of(k, tiles);
     item->function = k->function;
     item->sig = k->sig;
     item->blocks = (uint32_t)blocks;
-    return check_grid(k, blocks);
+    return check_grid(k, tiles, blocks);
+}
+
+// The view of box `b`. An empty tensor is given as one position at an address that is none: nobody may read it.
+static int view_of(const struct moe_kernel *k, const struct image_box *b, const int64_t *dims,
+                   const union launch_value *values, struct tensor_view *v)
+{
+    const struct image_param *p = &k->sig->params[b->param];
+    int64_t bytes = moe_image_elem_bytes(p->elem);
+    void *base = values[b->param].p;
+    *v = (struct tensor_view){ .symbol = k->sig->symbol,
+                               .elem = p->elem,
+                               .rank = p->rank,
+                               .base = base ? base : (void *)(uintptr_t)4096,
+                               .rows = b->rows,
+                               .cols = b->cols,
+                               .swizzle = b->swizzle };
+    for (int i = p->rank; i-- > 0;) {
+        int64_t n = moe_image_extent(&p->shape[i], dims);
+        v->dims[i] = n > 0 ? n : 1;
+        v->steps[i] = bytes;
+        if (i < p->rank - 1 && bytes % 16)
+            return refuse(k, "'%s' has rows of %" PRId64 " bytes, the copy engine takes multiples of 16", p->name,
+                          bytes);
+        if (__builtin_mul_overflow(bytes, v->dims[i], &bytes)) // check_pointer() has seen no more than an extent of 0
+            return refuse(k, "'%s' is larger than memory can be", p->name);
+        bytes = n > 0 ? bytes : (bytes + 15) / 16 * 16;
+    }
+    return MOE_OK;
+}
+
+int launch_maps(const struct moe_kernel *k, const int64_t *dims, const union launch_value *values,
+                struct launch_item *item, struct launch_map *maps)
+{
+    const struct image_kernel *s = k->sig;
+    struct moe_device *d = k->image->device;
+    struct tensor_view v;
+    int n = s->nparams, status = MOE_OK;
+    if (!s->nboxes || !item->blocks)
+        return MOE_OK;
+    for (int i = 0; i < s->ndims; i++)
+        n += s->dims[i].bound < 0;
+    for (int i = 0; i < s->nboxes && !status; i++) {
+        status = view_of(k, &s->boxes[i], dims, values, &v);
+        status = status ? status : d->driver->tensor_map(d, &maps[i], &v);
+        item->args[n + i] = &maps[i];
+    }
+    return status;
 }
 
 // Everything that can be refused without the device. dims: [IMAGE_DIMS_MAX], filled.
@@ -485,7 +541,7 @@ int moe_launch_check(const struct moe_kernel *k, const struct moe_arg *args, int
 }
 
 int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
-                   struct launch_item *item, union launch_value *values)
+                   struct launch_item *item, union launch_value *values, struct launch_map *maps)
 {
     int64_t all[IMAGE_DIMS_MAX];
     const struct image_kernel *s = k->sig;
@@ -507,7 +563,7 @@ int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int n
             item->args[n] = &values[n];
             n++;
         }
-    return MOE_OK;
+    return launch_maps(k, all, values, item, maps);
 }
 
 int launch_items(const struct moe_image *m, const struct launch_item *items, int n, void *stream)
@@ -531,9 +587,10 @@ void launch_prepare(const struct moe_image *m, const struct launch_item *items, 
 int moe_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims, void *stream)
 {
     union launch_value values[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX];
-    void *slots[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX];
+    void *slots[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX];
+    struct launch_map maps[IMAGE_BOXES_MAX];
     struct launch_item item = { .args = slots };
-    int status = launch_resolve(k, args, nargs, dims, &item, values);
+    int status = launch_resolve(k, args, nargs, dims, &item, values, maps);
     return status || !item.blocks ? status : launch_items(k->image, &item, 1, stream);
 }
 

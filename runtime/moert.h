@@ -58,7 +58,7 @@ struct moe_kernel;
 // ---- device
 // device: "cuda:N" (NVIDIA) or "hip:N" (AMD); "cuda" is "cuda:0". If the calling thread has a current CUDA context of that
 // device, that is taken, and must outlive the moe_device; else the primary one is (that of the CUDA runtime and of PyTorch).
-// "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N]": that device on the CPU, by libmoesim.so (sim/moesim.h), which finds
+// "sim:ARCH[,seed=N][,threads=N][,fast][,limit=N][,processors=N]": that device on the CPU, by libmoesim.so (sim/moesim.h), which finds
 // faults; the images it loads must carry LLVM bitcode. why (may be NULL): the reason of a failure, one line.
 MOE_API int moe_open(const char *device, struct moe_device **out, char *why, size_t why_size);
 // Everything made on the device must be freed before; NULL is allowed.
@@ -151,11 +151,12 @@ static inline struct moe_arg moe_f32(float v)
 }
 // args: one a parameter of the signature, in order. dims: NULL, or one value a dim of the signature, in order; -1:
 // from the shapes. Checked before anything reaches the device: number and kinds of arguments, shapes against each
-// other and against constants, requirements (multiples, maxima), alignment, capacity, grid. A grid of no blocks is a
+// other and against constants, requirements (multiples, maxima), alignment, capacity, grid. Tensor maps that a kernel takes are
+// made here, from the shapes; of a persistent kernel as many blocks go as the device holds (image.h). A grid of no blocks is a
 // success at once. Dims that appear in no shape must be in `dims`.
 MOE_API int moe_launch(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
                        void *stream);
-// As moe_launch() without the launch: what it would refuse. blocks may be NULL.
+// As moe_launch() without the launch: what it would refuse, but for tensor maps. blocks (may be NULL): that it would launch.
 MOE_API int moe_launch_check(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
                              int64_t *blocks);
 // Waits for the stream; NULL: for everything on the device. Faults of kernels come out here.

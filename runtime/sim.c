@@ -18,8 +18,10 @@ struct node { // of a graph
     struct moesim_kernel *kernel;
     uint32_t blocks;
     int nargs;
-    uint64_t args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX]; // values
-    void *ptr;                                        // of a fill; the event of a record
+    uint64_t args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX]; // values,
+    int nmaps;
+    struct launch_map maps[IMAGE_BOXES_MAX]; // and those behind them
+    void *ptr;                               // of a fill; the event of a record
     int byte;
     size_t bytes;
 };
@@ -164,12 +166,14 @@ static double now(void)
 static int run_node(struct moe_device *d, const struct node *n)
 {
     struct sim *s = d->state;
-    void *args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX];
+    void *args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX];
     char why[MOESIM_WHY] = "";
     switch (n->kind) {
     case NODE_LAUNCH:
         for (int i = 0; i < n->nargs; i++)
             args[i] = (void *)(uintptr_t)&n->args[i];
+        for (int i = 0; i < n->nmaps; i++)
+            args[n->nargs + i] = (void *)(uintptr_t)&n->maps[i];
         if (s->api->launch(n->kernel, n->blocks, args, why) < 0)
             return device_fail(d, MOE_ERR_DEVICE, "simulator: %s", why);
         return MOE_OK;
@@ -188,7 +192,7 @@ static int submit(struct moe_device *d, void *stream, const struct node *n)
     int status = MOE_OK;
     pthread_mutex_lock(&s->lock);
     struct graph *g = stream_of(s, stream)->capture;
-    struct node *copy = g ? malloc(sizeof *copy) : NULL;
+    struct node *copy = g ? aligned_alloc(_Alignof(struct node), sizeof *copy) : NULL;
     if (!g) {
         status = run_node(d, n);
     } else if (!copy) {
@@ -213,14 +217,39 @@ static int sim_record(struct moe_device *d, void *event, void *stream)
     return submit(d, stream, &(struct node){ .kind = NODE_RECORD, .ptr = event });
 }
 
+static int sim_tensor_map(struct moe_device *d, struct launch_map *map, const struct tensor_view *v)
+{
+    static const enum moesim_elem elems[] = {
+        [IMAGE_I32] = MOESIM_I32, [IMAGE_F32] = MOESIM_F32, [IMAGE_BF16] = MOESIM_BF16, [IMAGE_F16] = MOESIM_F16
+    };
+    const struct sim *s = d->state;
+    char why[MOESIM_WHY] = "";
+    struct moesim_tensor t = { .elem = elems[v->elem],
+                               .rank = v->rank,
+                               .base = v->base,
+                               .box = { (uint32_t)v->cols, (uint32_t)v->rows, 1, 1 },
+                               .steps = { 1, 1, 1, 1 },
+                               .swizzle = v->swizzle ? 16 << v->swizzle : 0 };
+    for (int i = 0; i < v->rank; i++)
+        t.dims[i] = (uint64_t)v->dims[v->rank - 1 - i];
+    for (int i = 0; i + 1 < v->rank; i++)
+        t.strides[i] = (uint64_t)v->steps[v->rank - 2 - i];
+    return s->api->tensor_map(map, &t, why) ? MOE_OK
+                                            : device_fail(d, MOE_ERR_ARGUMENT, "simulator: %.100s: %s", v->symbol, why);
+}
+
 static int sim_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
                       void *stream)
 {
-    struct node n = { .kind = NODE_LAUNCH, .kernel = function, .blocks = blocks, .nargs = k->nparams };
+    struct node n = {
+        .kind = NODE_LAUNCH, .kernel = function, .blocks = blocks, .nargs = k->nparams, .nmaps = k->nboxes
+    };
     for (int i = 0; i < k->ndims; i++)
         n.nargs += k->dims[i].bound < 0;
     for (int i = 0; i < n.nargs; i++)
         memcpy(&n.args[i], args[i], i < k->nparams && k->params[i].kind != IMAGE_SCALAR ? sizeof(void *) : 4);
+    for (int i = 0; i < n.nmaps; i++)
+        n.maps[i] = *(const struct launch_map *)args[n.nargs + i];
     return submit(d, stream, &n);
 }
 
@@ -402,6 +431,7 @@ const struct driver sim_driver = {
     .load = sim_load,
     .unload = sim_unload,
     .kernel = sim_kernel,
+    .tensor_map = sim_tensor_map,
     .launch = sim_launch,
     .sync = sim_sync,
     .create = sim_create,

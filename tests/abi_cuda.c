@@ -21,6 +21,12 @@ SAME_SIZE(CUfunction_attribute, int)
 SAME_SIZE(CUjit_option, int)
 SAME_SIZE(CUstreamCaptureMode, int)
 SAME_SIZE(CUstreamCaptureStatus, int)
+SAME_SIZE(CUtensorMapDataType, int)
+SAME_SIZE(CUtensorMapInterleave, int)
+SAME_SIZE(CUtensorMapSwizzle, int)
+SAME_SIZE(CUtensorMapL2promotion, int)
+SAME_SIZE(CUtensorMapFloatOOBfill, int)
+_Static_assert(sizeof(CUtensorMap) == 128, "CUtensorMap");
 _Static_assert(__builtin_types_compatible_p(CUdeviceptr, unsigned long long), "CUdeviceptr");
 
 #define SAME_PLACE(member, place) \

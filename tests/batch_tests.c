@@ -57,7 +57,7 @@ static void make_list(const struct scene *s, struct list *l, int n, int seed)
                                 moe_tensor((void *)at, 2, 1 + (seed + i) % 50, 4, 0), moe_i32(320),
                                 moe_tensor((void *)at, 2, 20 + i, 384, 0) };
         l->item[i].args = l->arg[i];
-        assert_int_equal(launch_resolve(s->k[(seed + i) % 2], a, 5, NULL, &l->item[i], l->value[i]), MOE_OK);
+        assert_int_equal(launch_resolve(s->k[(seed + i) % 2], a, 5, NULL, &l->item[i], l->value[i], NULL), MOE_OK);
         assert_int_equal(l->item[i].blocks, 5 * (1 + (seed + i) % 50));
     }
 }

@@ -3,6 +3,7 @@
 
 #include "../runtime/cuda_abi.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -220,6 +221,49 @@ CUresult cu_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, u
     CALL("cuLaunchKernel");
     const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra };
     return fake_run(function, &c, stream);
+}
+
+// The rules of cuTensorMapEncodeTiled, for maps without interleave.
+static bool map_ok(const struct fake_map *m, const CUtensorMap *at)
+{
+    static const int sizes[] = { 1, 2, 4, 4, 8, 8, 2, 4, 8, 2 };
+    bool ok = m->rank >= 1 && m->rank <= 5 && m->type < sizeof sizes / sizeof sizes[0] && m->base % 16 == 0 &&
+              m->interleave == 0 && m->swizzle <= 3 && (uintptr_t)at % 64 == 0;
+    for (int i = 0; ok && i < m->rank; i++) {
+        ok = m->dims[i] >= 1 && m->dims[i] <= (uint64_t)1 << 32 && m->box[i] >= 1 && m->box[i] <= 256 &&
+             m->steps[i] >= 1 && m->steps[i] <= 8 &&
+             (!i || (m->strides[i - 1] % 16 == 0 && m->strides[i - 1] < (uint64_t)1 << 40));
+    }
+    unsigned row = ok ? m->box[0] * (unsigned)sizes[m->type] : 0;
+    return ok && row % 16 == 0 && (!m->swizzle || row <= 16u << m->swizzle);
+}
+
+CUresult cu_map_encode(CUtensorMap *map, CUtensorMapDataType type, uint32_t rank, void *base, const uint64_t *dims,
+                       const uint64_t *strides, const uint32_t *box, const uint32_t *steps,
+                       CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,
+                       CUtensorMapFloatOOBfill fill)
+{
+    CALL("cuTensorMapEncodeTiled");
+    struct fake_map m = { .base = (uint64_t)(uintptr_t)base,
+                          .type = (uint8_t)type,
+                          .rank = (uint8_t)rank,
+                          .interleave = (uint8_t)interleave,
+                          .swizzle = (uint8_t)swizzle,
+                          .promotion = (uint8_t)promotion,
+                          .fill = (uint8_t)fill,
+                          .mark = 0x5a };
+    for (uint32_t i = 0; i < rank && i < 5; i++) {
+        m.dims[i] = dims[i];
+        m.box[i] = box[i];
+        m.steps[i] = (uint8_t)steps[i];
+        if (i)
+            m.strides[i - 1] = strides[i - 1];
+    }
+    if (!map_ok(&m, map))
+        return FAKE_INVALID;
+    memset((void *)map, 0, 128);
+    memcpy((void *)map, &m, sizeof m);
+    return CUDA_SUCCESS;
 }
 
 // ---- streams, events, graphs

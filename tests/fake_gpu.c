@@ -330,6 +330,12 @@ static int read_launch(struct launch *l, void *function, const struct fake_confi
     memcpy(l->seen.symbol, f->name, sizeof l->seen.symbol - 1);
     for (int i = 0; i < fake_gpu.arg_count; i++)
         memcpy(l->seen.args[i], c->args[i], (size_t)fake_gpu.arg_bytes[i]);
+    for (int i = 0; i < fake_gpu.map_count; i++) {
+        const void *map = c->args[fake_gpu.arg_count + i];
+        if ((uintptr_t)map % 64)
+            return FAKE_INVALID;
+        memcpy(&l->seen.maps[i], map, sizeof l->seen.maps[i]);
+    }
     if (!strcmp(f->name, "scale")) {
         memcpy(&l->pointers[0], c->args[0], sizeof(void *));
         memcpy(&l->f, c->args[1], 4);

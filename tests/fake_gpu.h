@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { FAKE_CALLS_MAX = 4096, FAKE_ARGS_MAX = 16, FAKE_DEVICES_MAX = 8, FAKE_LOG_MAX = 4096 };
+enum { FAKE_CALLS_MAX = 4096, FAKE_ARGS_MAX = 16, FAKE_DEVICES_MAX = 8, FAKE_LOG_MAX = 4096, FAKE_MAPS_MAX = 2 };
 enum {
     FAKE_OUT_OF_MEMORY = 2,
     FAKE_INVALID = 1,
@@ -28,11 +28,17 @@ struct fake_thread {   // what is current is a matter of each thread
     int pushed;
     int last_error; // HIP only
 };
+struct fake_map { // what a tensor map holds here: what it was made from
+    uint64_t base, dims[5], strides[4];
+    uint32_t box[5];
+    uint8_t steps[5], type, rank, interleave, swizzle, promotion, fill, mark;
+};
 struct fake_launch {
     char symbol[32];
     unsigned grid, block, shared;
     void *stream;
     unsigned char args[FAKE_ARGS_MAX][8];
+    struct fake_map maps[FAKE_MAPS_MAX];
 };
 struct fake_gpu {
     // set by the test
@@ -43,7 +49,8 @@ struct fake_gpu {
     int devices, major, minor, shared_max, driver;
     const char *arch;
     int arg_count;                // of the next launches: how many arguments to copy,
-    int arg_bytes[FAKE_ARGS_MAX]; // and their sizes
+    int arg_bytes[FAKE_ARGS_MAX]; // and their sizes;
+    int map_count;                // how many tensor maps follow
     // seen by the test
     int calls;
     const char *names[FAKE_CALLS_MAX];   // of the calls, in order

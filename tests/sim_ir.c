@@ -45,7 +45,7 @@ void sim_close(struct sim *s)
     s->api->close(s->d);
 }
 
-bool sim_load(struct sim *s, const char *ir)
+void *sim_bitcode(const char *ir, bool nv, size_t *n)
 {
     LLVMContextRef lc = LLVMContextCreate();
     LLVMModuleRef m = NULL;
@@ -54,13 +54,25 @@ bool sim_load(struct sim *s, const char *ir)
     if (LLVMParseIRInContext(lc, text, &m, &err))
         fail_msg("%s", err);
     if (!*LLVMGetTarget(m))
-        LLVMSetTarget(m, s->limits.lanes == 32 ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
+        LLVMSetTarget(m, nv ? "nvptx64-nvidia-cuda" : "amdgcn-amd-amdhsa");
     LLVMMemoryBufferRef bits = LLVMWriteBitcodeToMemoryBuffer(m);
-    s->api->unload(s->m);
-    s->m = s->api->load(s->d, LLVMGetBufferStart(bits), LLVMGetBufferSize(bits), s->why);
+    *n = LLVMGetBufferSize(bits);
+    void *bytes = malloc(*n);
+    assert_non_null(bytes);
+    memcpy(bytes, LLVMGetBufferStart(bits), *n);
     LLVMDisposeMemoryBuffer(bits);
     LLVMDisposeModule(m);
     LLVMContextDispose(lc);
+    return bytes;
+}
+
+bool sim_load(struct sim *s, const char *ir)
+{
+    size_t n;
+    void *bits = sim_bitcode(ir, s->limits.lanes == 32, &n);
+    s->api->unload(s->m);
+    s->m = s->api->load(s->d, bits, n, s->why);
+    free(bits);
     return s->m != NULL;
 }
 

@@ -15,6 +15,8 @@ struct sim sim_open(const char *spec);
 void sim_close(struct sim *s);
 // The text (a whole module, datalayout and triple may be left out) as a module of s. false: s->why.
 bool sim_load(struct sim *s, const char *ir);
+// The text as bitcode, from malloc; nv: for NVPTX if it does not say.
+void *sim_bitcode(const char *ir, bool nv, size_t *n);
 // Runs kernel `name`: its parameters are tensors of i32 (or of what elem[i] says) with n[i] elements; kinds: one letter each: i(n),
 // o(ut), b(oth), s(calar i32: n[i] is its value). ptr[i]: device memory. Returns what launch returns.
 int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,

@@ -175,6 +175,8 @@ static void test_load_refusals(void **state)
     desc.kernels = &k;
     desc.nkernels = 1;
     expect_load(d, &desc, MOE_ERR_IMAGE, "hipModuleGetFunction of nowhere: hipErrorFake (500,");
+    k = sample_kernels[3];
+    expect_load(d, &desc, MOE_ERR_IMAGE, "kernel take copies by tensor maps, which AMD's devices do not have");
     desc = sample();
     moe_unload(load(d, &desc)); // still usable
     clean(d);

@@ -54,12 +54,12 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
     assert_string_equal(a->variant, b->variant);
     assert_string_equal(a->symbol, b->symbol);
     assert_string_equal(a->doc, b->doc);
-    const int64_t fa[] = { a->threads,  a->shared,  a->regs,     a->warps_m, a->warps_n,  a->stages,
-                           a->group,    a->cluster, a->nparams,  a->ndims,   a->nclauses, a->naxes,
-                           a->fixed_ns, a->step_ps, a->resident, a->flight };
-    const int64_t fb[] = { b->threads,  b->shared,  b->regs,     b->warps_m, b->warps_n,  b->stages,
-                           b->group,    b->cluster, b->nparams,  b->ndims,   b->nclauses, b->naxes,
-                           b->fixed_ns, b->step_ps, b->resident, b->flight };
+    const int64_t fa[] = { a->threads,  a->shared,  a->regs,     a->warps_m, a->warps_n,    a->stages,
+                           a->group,    a->cluster, a->nparams,  a->ndims,   a->nclauses,   a->naxes,
+                           a->fixed_ns, a->step_ps, a->resident, a->flight,  a->persistent, a->nboxes };
+    const int64_t fb[] = { b->threads,  b->shared,  b->regs,     b->warps_m, b->warps_n,    b->stages,
+                           b->group,    b->cluster, b->nparams,  b->ndims,   b->nclauses,   b->naxes,
+                           b->fixed_ns, b->step_ps, b->resident, b->flight,  b->persistent, b->nboxes };
     assert_memory_equal(fa, fb, sizeof fa);
     for (int i = 0; i < a->nparams; i++) {
         const struct image_param *p = &a->params[i], *q = &b->params[i];
@@ -84,6 +84,10 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
         assert_string_equal(a->axes[i].name, b->axes[i].name);
         assert_int_equal(a->axes[i].size, b->axes[i].size);
     }
+    for (int i = 0; i < a->nboxes; i++) {
+        const struct image_box *p = &a->boxes[i], *q = &b->boxes[i];
+        assert_true(p->param == q->param && p->rows == q->rows && p->cols == q->cols && p->swizzle == q->swizzle);
+    }
 }
 
 static void test_round_trip(void **state)
@@ -103,8 +107,8 @@ static void test_round_trip(void **state)
                         10); // with the zero byte after it
     assert_memory_equal(d->ptx, ".version 8.0\n", 14);
     assert_memory_equal(d->bitcode, "BC", 3);
-    assert_int_equal(d->nkernels, 3);
-    for (int i = 0; i < 3; i++)
+    assert_int_equal(d->nkernels, 4);
+    for (int i = 0; i < 4; i++)
         same_kernel(&sample_kernels[i], &d->kernels[i]);
     unsigned char *q = make(d, &n2); // what was read, written again, is the same bytes
     assert_int_equal(n, n2);
@@ -190,7 +194,7 @@ struct damage {
 };
 static const struct damage damages[] = {
     { 0, 'X', 1, -1, "not an image" },
-    { 8, 1, 4, -1, "version 1" },
+    { 8, 2, 4, -1, "image format version 2, this reader knows 3" },
     { 16, 5, 8, -1, "says it has 5 bytes" },
     { 32, 9, 4, -1, "code kind 9" },
     { 32, 0, 4, -1, "code kind none with 9 bytes" },
@@ -208,8 +212,14 @@ static const struct damage damages[] = {
     { 96, 65, 4, 0, "model fact 2 is 65" },
     { 100, 1u << 31, 4, 1, "model fact 3" },
     { 60, 65, 4, 1, "params 5 + 65" },
-    { 60, 4, 4, 2, "params" },
+    { 60, 6, 4, 3, "params 13 + 6 of 18" },
     { 56, 1, 4, 0, "params 1 + 5" },
+    { 52, 2, 4, 0, "schedule fact 5 is 2" },
+    { 96, 0, 4, 3, "persistent, and no block is resident" },
+    { 108, 17, 4, 3, "boxes 0 + 17 of 2" },
+    { 108, 3, 4, 3, "boxes 0 + 3 of 2" },
+    { 108, 1, 4, 3, "section boxes has 2 records, 1 are used" },
+    { 104, 1, 4, 3, "boxes 1 + 2" },
 };
 
 static void test_named_damage(void **state)
@@ -221,7 +231,7 @@ static void test_named_damage(void **state)
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         const struct damage *x = &damages[i];
         memcpy(q, p, n);
-        size_t at = x->offset + (x->kernel >= 0 ? kernels + 104 * (size_t)x->kernel : 0);
+        size_t at = x->offset + (x->kernel >= 0 ? kernels + 112 * (size_t)x->kernel : 0);
         for (int j = 0; j < x->bytes; j++)
             q[at + (size_t)j] = (unsigned char)(x->value >> 8 * j);
         seal(q, n);
@@ -258,7 +268,7 @@ static void test_writer_refuses(void **state)
     refuse(&d, "or symbol");
     d.nkernels = 1;
     k[0].nparams = IMAGE_PARAMS_MAX + 1;
-    refuse(&d, "the format holds 64");
+    refuse(&d, "65 params; the format holds 64");
     k[0] = sample_kernels[0];
     struct image_clause c = sample_clauses[1];
     k[0].clauses = &c;
@@ -292,6 +302,84 @@ static void test_writer_refuses(void **state)
     d.code = "a\0b";
     d.code_size = 3;
     refuse(&d, "zero byte inside PTX");
+}
+
+// What a box may be, and by how little it may not.
+static void test_boxes(void **state)
+{
+    (void)state;
+    static const struct {
+        struct image_box box;
+        const char *says; // NULL: fine
+    } cases[] = {
+        { { 0, 1, 8, 0 }, NULL },
+        { { 0, 256, 256, 0 }, NULL },
+        { { 4, 16, 16, 1 }, NULL }, // OUT
+        { { 0, 16, 32, 2 }, NULL },
+        { { 0, 16, 64, 3 }, NULL },
+        { { 0, 16, 8, 3 }, NULL }, // narrower than the swizzle
+        { { -1, 16, 8, 0 }, "box 0: parameter 4294967295 is no tensor" },
+        { { 5, 16, 8, 0 }, "parameter 5 is no tensor" },
+        { { 3, 1, 8, 0 }, "parameter 3 is no tensor" }, // a scalar
+        { { 2, 1, 4, 0 }, "parameter 2 is no tensor" }, // a tile map
+        { { 0, 0, 8, 0 }, "0 x 8 of rank 2" },
+        { { 0, 257, 8, 0 }, "257 x 8 of rank 2" },
+        { { 0, 1, 0, 0 }, "1 x 0 of rank 2" },
+        { { 0, 1, 264, 0 }, "1 x 264 of rank 2" },
+        { { 0, -1, 8, 0 }, "4294967295 x 8" },
+        { { 0, 1, 12, 0 }, "rows of 24 bytes with swizzle 0" },
+        { { 0, 1, 24, 1 }, "rows of 48 bytes with swizzle 1" },
+        { { 0, 1, 40, 2 }, "rows of 80 bytes with swizzle 2" },
+        { { 0, 1, 72, 3 }, "rows of 144 bytes with swizzle 3" },
+        { { 0, 1, 8, 4 }, "rows of 16 bytes with swizzle 4" },
+    };
+    struct image_kernel k = sample_kernels[0];
+    struct image_desc d = sample_image;
+    size_t n;
+    d.kernels = &k;
+    d.nkernels = k.nboxes = 1;
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        k.boxes = &cases[i].box;
+        if (cases[i].says)
+            refuse(&d, cases[i].says);
+        else
+            free(make(&d, &n));
+    }
+    struct image_box many[IMAGE_BOXES_MAX + 1];
+    for (int i = 0; i <= IMAGE_BOXES_MAX; i++)
+        many[i] = cases[0].box;
+    k.boxes = many;
+    k.nboxes = IMAGE_BOXES_MAX;
+    free(make(&d, &n));
+    k.nboxes++;
+    refuse(&d, "17 boxes; the format holds 16");
+    k.nboxes = 1;
+    struct image_param p[5];
+    memcpy(p, sample_params, sizeof p);
+    p[0].align = 8;
+    k.params = p;
+    refuse(&d, "box 0: parameter 0 is no tensor, aligned to 16 bytes");
+    // Of two kernels each has its own.
+    struct image_kernel two[2] = { sample_kernels[0], sample_kernels[3] };
+    two[0].boxes = &cases[2].box;
+    two[0].nboxes = 1;
+    d.kernels = two;
+    d.nkernels = 2;
+    unsigned char *bytes = make(&d, &n);
+    struct image_desc *read = moe_image_read(bytes, n, err);
+    assert_non_null(read);
+    same_kernel(&two[0], &read->kernels[0]);
+    same_kernel(&two[1], &read->kernels[1]);
+    free(read);
+    free(bytes);
+    d.kernels = &k;
+    d.nkernels = 1;
+    k = sample_kernels[2]; // of rank 1
+    k.nboxes = 1;
+    k.boxes = &(struct image_box){ 0, 1, 8, 1 };
+    free(make(&d, &n));
+    k.boxes = &(struct image_box){ 0, 2, 8, 1 };
+    refuse(&d, "2 x 8 of rank 1");
 }
 
 static void test_deep_program(void **state)
@@ -373,7 +461,7 @@ static void test_describe(void **state)
     (void)state;
     char text[8192] = "";
     moe_image_describe(&sample_image, "scale", false, collect, text);
-    assert_string_equal(text, "image 2 arch sm_90a code cubin\n"
+    assert_string_equal(text, "image 3 arch sm_90a code cubin\n"
                               "kernel scale symbol scale\n"
                               "  threads 128 shared 0 warps 4x1 stages 0 group 0\n"
                               "  param a: in f32[C] align 16\n"
@@ -381,6 +469,10 @@ static void test_describe(void **state)
                               "  param b: inout f32[C] align 16\n"
                               "  dim C multiple 4 max 1048576\n"
                               "  grid c in each (0) to (C 3 + 4 /)\n");
+    text[0] = 0;
+    moe_image_describe(&sample_image, "take", false, collect, text);
+    assert_non_null(strstr(text, "  threads 160 shared 49152 warps 4x1 stages 3 group 0 persistent, 2 resident\n"));
+    assert_non_null(strstr(text, "  box w: 128 x 64 swizzle 128\n  box x: 64 x 32\n"));
     assert_int_equal(moe_image_axis(&sample_kernels[0], "k"), 64);
     assert_int_equal(moe_image_axis(&sample_kernels[0], "z"), 0);
 }
@@ -391,7 +483,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_every_bit),    cmocka_unit_test(test_every_length),
         cmocka_unit_test(test_sealed_flips), cmocka_unit_test(test_named_damage), cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_deep_program), cmocka_unit_test(test_grid),         cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_describe),
+        cmocka_unit_test(test_describe),     cmocka_unit_test(test_boxes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

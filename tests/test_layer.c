@@ -21,6 +21,32 @@ static void *image_bytes;
 static size_t image_size;
 static struct fake_gpu *fake;
 
+// The image with boxes of every tensor that can have them, up to what a layer takes, and persistent.
+static void *with_boxes(size_t *size)
+{
+    char err[IMAGE_ERR_MAX];
+    struct image_desc *d = moe_image_read(image_bytes, image_size, err);
+    assert_non_null(d);
+    struct image_kernel *k = (struct image_kernel *)(uintptr_t)d->kernels;
+    struct image_box *b = calloc((size_t)d->nkernels * LAYER_BOXES_MAX, sizeof *b);
+    for (int i = 0; i < d->nkernels; i++, k++) {
+        k->boxes = b + i * LAYER_BOXES_MAX;
+        for (int p = 0; p < k->nparams && k->nboxes < LAYER_BOXES_MAX; p++)
+            if (k->params[p].kind <= IMAGE_INOUT && k->params[p].rank > 1 &&
+                (k->params[p].elem == IMAGE_BF16 || k->params[p].elem == IMAGE_F16))
+                b[i * LAYER_BOXES_MAX + k->nboxes++] = (struct image_box){ p, 16, 32, 2 };
+        k->persistent = true;
+        k->resident = k->resident ? k->resident : 1;
+    }
+    *size = moe_image_size(d);
+    void *bytes = malloc(*size);
+    if (!moe_image_write(d, bytes, *size, err))
+        fail_msg("%s", err);
+    free(b);
+    free(d);
+    return bytes;
+}
+
 static int make_image(void **state)
 {
     static char text[1 << 16];
@@ -413,11 +439,12 @@ static int compare(void *user, enum layer_launch n, const struct layer_kernel *k
     struct layer_ready *r = user;
     const struct launch_item *got = &r->item[r->n++];
     union launch_value value[LAYER_VALUES];
-    void *slots[LAYER_VALUES];
+    void *slots[LAYER_VALUES + LAYER_BOXES_MAX];
+    struct launch_map maps[LAYER_BOXES_MAX];
     struct launch_item want = { .args = slots };
     (void)n;
     assert_true(k->direct); // or it is not short
-    assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value), MOE_OK);
+    assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value, maps), MOE_OK);
     assert_true(got->function == want.function && got->sig == want.sig && got->blocks == want.blocks);
     int at = 0;
     for (int i = 0; i < k->sig->nparams; i++, at++) {
@@ -429,6 +456,8 @@ static int compare(void *user, enum layer_launch n, const struct layer_kernel *k
             assert_memory_equal(got->args[at], slots[at], 4);
             at++;
         }
+    for (int i = 0; i < k->sig->nboxes; i++, at++)
+        assert_memory_equal(got->args[at], slots[at], IMAGE_MAP_BYTES);
     return MOE_OK;
 }
 
@@ -487,6 +516,44 @@ static void short_way(void **state)
     close_place(&p);
     assert_int_equal(fake->live, 0);
     assert_int_equal(fake->wrong, 0);
+}
+
+// Tensor maps and persistent grids both ways.
+static void short_way_boxes(void **state)
+{
+    struct place p;
+    void *was = image_bytes;
+    size_t was_size = image_size, size;
+    image_bytes = with_boxes(&size);
+    image_size = size;
+    short_way(state);
+    open_place(&p, "cuda:0");
+    make_layer(&p);
+    struct moe_layer_call c = call_of(&p, 100000, (void *)0x10000, 0);
+    struct layer_ready r;
+    struct layer_sizes s;
+    assert_true(layer_sizes(p.l, c.tokens, p.l->tile[0], &s));
+    assert_int_equal(layer_collect(p.l, &c, &s, 0, &r), MOE_OK);
+    int boxes = 0;
+    for (int i = 0; i < r.n; i++) {
+        const struct image_kernel *k = r.item[i].sig;
+        assert_true(r.item[i].blocks <= (uint32_t)(7 * k->resident)); // the fake has 7 multiprocessors
+        for (int j = 0; j < k->nboxes; j++, boxes++) {                // each its own, behind the dims
+            int at = k->nparams + j;
+            for (int n = 0; n < k->ndims; n++)
+                at += k->dims[n].bound < 0;
+            assert_ptr_equal(r.item[i].args[at], &r.map[i][j]);
+            struct fake_map m;
+            memcpy(&m, r.item[i].args[at], sizeof m);
+            assert_true(m.mark == 0x5a && m.box[0] == 32 && m.box[1] == 16);
+            assert_int_equal(m.base, (uintptr_t) * (void **)r.item[i].args[k->boxes[j].param]);
+        }
+    }
+    assert_true(boxes >= 5);
+    close_place(&p);
+    free(image_bytes);
+    image_bytes = was;
+    image_size = was_size;
 }
 
 // What a kernel requires of the tokens is asked at each call; a grid without blocks is left out.
@@ -565,7 +632,7 @@ static void odd_kernels(void **state)
     assert_true(layer_bind(&k, why) && !k.direct);
     sig.ndims = LAYER_DIMS_MAX + 1;
     assert_false(layer_bind(&k, why));
-    assert_string_equal(why, "kernel odd: 1 parameters and 17 dimensions, a layer gives at most 24 and 16");
+    assert_string_equal(why, "kernel odd: 1 parameters, 17 dimensions, 0 boxes, a layer gives at most 24, 16, 8");
     sig.ndims = 2;
     sig.nparams = LAYER_PARAMS_MAX + 1;
     assert_false(layer_bind(&k, why));
@@ -796,6 +863,7 @@ int main(void)
         cmocka_unit_test_setup(hints, with_fake),
         cmocka_unit_test(indices),
         cmocka_unit_test_setup(short_way, with_fake),
+        cmocka_unit_test_setup(short_way_boxes, with_fake),
         cmocka_unit_test_setup(requirements, with_fake),
         cmocka_unit_test(odd_kernels),
         cmocka_unit_test_setup(threads, with_sim),

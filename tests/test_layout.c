@@ -1,6 +1,7 @@
 // The passes schedule and layout: for every arch and kernel of kernels/moe.dsl the laid-out form prints, parses back
 // and means the same as before (eval with asynchronous copies landing as late as the rules allow). Small ragged
 // shapes: nothing is a multiple of a tile.
+#include "../compiler/describe.h"
 #include "../targets/target.h"
 
 #include <math.h>
@@ -437,11 +438,66 @@ static int free_source(void **state)
     return 0;
 }
 
+// ---- what the image says of copies by the copy engine, of warps that only copy, and of persistent blocks
+
+static bool make_bulk(void *user, struct op *op)
+{
+    int *n = user;
+    if (op->code == OP_COPY) {
+        op->bulk = true;
+        ++*n;
+    }
+    return true;
+}
+
+static void described(void **state)
+{
+    static const char text[] =
+        "type act = bf16\n"
+        "kernel gemm(a: act[M, K], b: act[N, K], c: out act[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
+        "  parallel m in tile(M), n in tile(N) {\n"
+        "    var s: f32[m, n] = 0\n"
+        "    for k in tile(K) { s += dot(a[m, k], b[n, k]) }\n"
+        "    c[m, n] = s\n"
+        "  }\n"
+        "}\n"
+        "schedule gemm for sm_90a { m 64  n 32  k 64  warps 2x2  stages 3 }\n";
+    struct fixture f;
+    struct image_kernel d;
+    int n, copies = 0;
+    (void)state;
+    begin(&f, "sm_90a", text);
+    struct module *m = front(&f);
+    struct kernel *k = schedule(&f.c, m, m->kernels, &n)[0];
+    layout(&f.c, k);
+    no_errors(&f);
+    assert_true(describe_kernel(&f.c, k, "gemm", &d));
+    assert_true(d.nboxes == 0 && !d.persistent && d.threads == 128);
+    walk(k->body, make_bulk, &copies);
+    k->sched.producers = 1;
+    k->sched.persistent = true;
+    k->sched.resident = 3;
+    assert_true(describe_kernel(&f.c, k, "gemm", &d));
+    assert_true(copies > 0 && d.persistent && d.resident == 3 && d.threads == 160);
+    assert_int_equal(d.nboxes, 2); // however often they are copied
+    for (int i = 0; i < 2; i++) {
+        assert_string_equal(d.params[d.boxes[i].param].name, i ? "b" : "a");
+        assert_int_equal(d.boxes[i].rows, i ? 32 : 64);
+        assert_int_equal(d.boxes[i].cols, 64);
+        assert_int_equal(d.boxes[i].swizzle, 3);
+    }
+    k->sched.resident = 0; // by hand, without a model
+    assert_true(describe_kernel(&f.c, k, "gemm", &d) && d.resident == 1);
+    k->sched.min_blocks = 2;
+    assert_true(describe_kernel(&f.c, k, "gemm", &d) && d.resident == 2);
+    arena_free(f.c.arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(means_the_same), cmocka_unit_test(prints_and_parses),  cmocka_unit_test(other_dots),
-        cmocka_unit_test(few_columns),    cmocka_unit_test(scratch_of_atomics),
+        cmocka_unit_test(few_columns),    cmocka_unit_test(scratch_of_atomics), cmocka_unit_test(described),
     };
     return cmocka_run_group_tests(tests, read_source, free_source);
 }

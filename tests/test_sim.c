@@ -138,6 +138,16 @@ static void named_barrier(void **state)
 {
     (void)state;
     clean(HEAD PRODUCER "  call void asm sideeffect \"bar.sync 3, 64;\", \"~{memory}\"()\n" CONSUMER TAIL, produced);
+    clean("declare void @llvm.nvvm.barrier.cta.sync.aligned.count(i32, i32)\n" HEAD PRODUCER
+          "  call void @llvm.nvvm.barrier.cta.sync.aligned.count(i32 3, i32 64)\n" CONSUMER TAIL,
+          produced);
+    // Of one warp alone, while the other never comes.
+    clean("declare void @llvm.nvvm.barrier.cta.sync.aligned.count(i32, i32)\n" HEAD
+          "  store i32 7, ptr addrspace(1) %ot, align 4\n  %c = icmp ult i32 %t, 32\n"
+          "  br i1 %c, label %x, label %y\nx:\n"
+          "  call void @llvm.nvvm.barrier.cta.sync.aligned.count(i32 1, i32 32)\n"
+          "  call void asm sideeffect \"barrier.cta.sync.aligned 2, 32;\", \"~{memory}\"()\n  br label %y\ny:\n" TAIL,
+          seven);
     // Expectations that differ: whoever comes first decides what it looks like.
     for (int seed = 0; seed < 12; seed++) {
         char spec[32];

@@ -396,6 +396,10 @@ static void cp_async_arrive(void **state)
     (void)state;
     clean(HEAD START(64) COPY ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [0];") WAIT(0, 0) NEXT("a") TAIL,
           next_copied);
+    clean("declare void @llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared(ptr addrspace(3))\n" HEAD START(64) COPY
+          "  call void @llvm.nvvm.cp.async.mbarrier.arrive.noinc.shared(ptr addrspace(3) @sh)\n" WAIT(0, 0) NEXT("a")
+              TAIL,
+          next_copied);
     clean(HEAD START(64) COPY ASM("cp.async.mbarrier.arrive.shared::cta.b64 [0];") ARRIVE(0) WAIT(0, 0) NEXT("a") TAIL,
           next_copied);
     found(HEAD START(64) COPY ASM("cp.async.mbarrier.arrive.shared::cta.b64 [0];") WAIT(0, 0) NEXT("a") TAIL,
@@ -408,20 +412,45 @@ static void cp_async_arrive(void **state)
 // ---- tensors
 
 static char tensor_ir[8192];
-// Loads a box at these coordinates (as text ", i32 3, i32 -1") to byte 1024 and copies what lies there to o as it is.
-static const char *load_ir(int rank, const char *coords, int bytes, int threads)
+enum form {
+    CLUSTER,
+    CTA,
+    INTRINSIC,
+    FORMS
+}; // of the copy: assembly to shared::cluster or shared::cta, LLVM's intrinsic
+
+static int put_load(char *to, size_t size, enum form form, int rank, const char *coords)
 {
     static const char *const lists[] = { "$3", "$3, $4", "$3, $4, $5", "$3, $4, $5, $6", "$3, $4, $5, $6, $7" };
     static const char *const types[] = { ",r", ",r,r", ",r,r,r", ",r,r,r,r", ",r,r,r,r,r" };
+    if (form == INTRINSIC)
+        return snprintf(
+            to, size,
+            "  call void @llvm.nvvm.cp.async.bulk.tensor.g2s.cta.tile.%dd(ptr addrspace(3) %%d0, ptr addrspace(3) "
+            "@sh, ptr %%map%s, i64 0, i1 false)\n",
+            rank, coords);
+    return snprintf(
+        to, size,
+        "  call void asm sideeffect \"cp.async.bulk.tensor.%dd.shared::%s.global.%smbarrier::complete_tx::bytes "
+        "[$0], [$1, {%s}], [$2];\", \"r,l,r%s,~{memory}\"(i32 1024, ptr %%map, i32 0%s)\n",
+        rank, form == CTA ? "cta" : "cluster", form == CTA ? "tile." : "", lists[rank - 1], types[rank - 1], coords);
+}
+
+#define DECLARE(rank, coords) \
+    "declare void @llvm.nvvm.cp.async.bulk.tensor.g2s.cta.tile." rank \
+    "d(ptr addrspace(3), ptr addrspace(3), ptr" coords ", i64, i1)\n"
+// Loads a box at these coordinates (as text ", i32 3, i32 -1") to byte 1024 and copies what lies there to o as it is.
+static const char *load_ir(enum form form, int rank, const char *coords, int bytes, int threads)
+{
     int n = snprintf(tensor_ir, sizeof tensor_ir, "%s",
-                     HEAD "  br i1 %first, label %sx, label %sz\nsx:\n" INIT(0, 1) SHOWN);
+                     DECLARE("1", ", i32") DECLARE("3", ", i32, i32, i32") DECLARE("4", ", i32, i32, i32, i32")
+                         DECLARE("5", ", i32, i32, i32, i32, i32") HEAD
+                     "  br i1 %first, label %sx, label %sz\nsx:\n" INIT(0, 1) SHOWN);
     n += snprintf(
         tensor_ir + n, sizeof tensor_ir - (size_t)n,
-        "  call void asm sideeffect \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [0], %d;\", \"~{memory}\"()\n"
-        "  call void asm sideeffect \"cp.async.bulk.tensor.%dd.shared::cluster.global.mbarrier::complete_tx::bytes "
-        "[$0], "
-        "[$1, {%s}], [$2];\", \"r,l,r%s,~{memory}\"(i32 1024, ptr %%map, i32 0%s)\n",
-        bytes, rank, lists[rank - 1], types[rank - 1], coords);
+        "  call void asm sideeffect \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [0], %d;\", \"~{memory}\"()\n",
+        bytes);
+    n += put_load(tensor_ir + n, sizeof tensor_ir - (size_t)n, form, rank, coords);
     n += snprintf(
         tensor_ir + n, sizeof tensor_ir - (size_t)n, "%s",
         "  br label %sz\nsz:\n" BARRIER WAIT(
@@ -465,15 +494,17 @@ static void loads(const struct moesim_tensor *m, const int32_t *c)
     }
     threads = bytes / 4 < threads ? bytes / 4 : threads;
     box_of(m, c, want);
-    struct job j = { load_ir(m->rank, coords, bytes, threads), threads, 20480, m, false, false };
-    struct ready ready;
-    open_job(&ready, &j);
-    for (unsigned seed = 0; seed < SEEDS; seed++) {
-        struct run r = run_seed(&ready, seed);
-        assert_string_equal(r.text, "");
-        assert_memory_equal(r.out, want + 1024, (size_t)bytes);
+    for (int form = 0; form < FORMS; form++) {
+        struct job j = { load_ir((enum form)form, m->rank, coords, bytes, threads), threads, 20480, m, false, false };
+        struct ready ready;
+        open_job(&ready, &j);
+        for (unsigned seed = 0; seed < SEEDS / FORMS; seed++) {
+            struct run r = run_seed(&ready, seed);
+            assert_string_equal(r.text, "");
+            assert_memory_equal(r.out, want + 1024, (size_t)bytes);
+        }
+        sim_close(&ready.s);
     }
-    sim_close(&ready.s);
 }
 static void tensor_loads(void **state)
 {

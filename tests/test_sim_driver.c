@@ -1,6 +1,7 @@
 // libmoert over the simulator: loading, launching, graphs, and how findings come out.
 #include "../compiler/moec.h"
 #include "../runtime/moert.h"
+#include "sim_ir.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -212,6 +213,172 @@ static void refusals(void **state)
     assert_non_null(strstr(why, "/nowhere/libmoesim.so"));
 }
 
+// ---- tensor maps by value and a persistent grid: y = x + 1 in boxes of 8 rows by the copy engine, one warp a block
+
+enum { COLS = 32, BOX_ROWS = 8, ROWS = 75 }; // 10 tiles, the last with 3 rows
+static const char tiles_ir[] =
+    "@sh = external addrspace(3) global [0 x i32]\n"
+    "declare i32 @llvm.nvvm.read.ptx.sreg.tid.x()\n"
+    "declare i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()\n"
+    "declare i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()\n"
+    "declare void @llvm.nvvm.barrier.cta.sync.aligned.all(i32)\n"
+    "define ptx_kernel void @plus(ptr addrspace(1) %x, ptr addrspace(1) %y, i32 %rows, ptr byval([128 x i8]) align 64 "
+    "%mx, "
+    "ptr byval([128 x i8]) align 64 %my) {\n"
+    "  %t = call i32 @llvm.nvvm.read.ptx.sreg.tid.x()\n"
+    "  %b = call i32 @llvm.nvvm.read.ptx.sreg.ctaid.x()\n"
+    "  %n = call i32 @llvm.nvvm.read.ptx.sreg.nctaid.x()\n"
+    "  %first = icmp eq i32 %t, 0\n"
+    "  %d0 = getelementptr i8, ptr addrspace(3) @sh, i32 1024\n"
+    "  %dt = getelementptr i32, ptr addrspace(3) %d0, i32 %t\n"
+    "  br i1 %first, label %i, label %s\ni:\n"
+    "  call void asm sideeffect \"mbarrier.init.shared::cta.b64 [0], 1;\", \"~{memory}\"()\n"
+    "  call void asm sideeffect \"fence.mbarrier_init.release.cluster;\", \"~{memory}\"()\n  br label %s\ns:\n"
+    "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n  br label %l\nl:\n"
+    "  %tile = phi i32 [ %b, %s ], [ %next, %e ]\n  %phase = phi i32 [ 0, %s ], [ %flip, %e ]\n"
+    "  %row = shl i32 %tile, 3\n  %more = icmp slt i32 %row, %rows\n  br i1 %more, label %g, label %z\ng:\n"
+    "  br i1 %first, label %c, label %w\nc:\n"
+    "  call void asm sideeffect \"mbarrier.arrive.expect_tx.shared::cta.b64 _, [0], 1024;\", \"~{memory}\"()\n"
+    "  call void asm sideeffect \"cp.async.bulk.tensor.2d.shared::cta.global.tile.mbarrier::complete_tx::bytes [$0], "
+    "[$1, "
+    "{$2, $3}], [$4];\", \"r,l,r,r,r,~{memory}\"(i32 1024, ptr %mx, i32 0, i32 %row, i32 0)\n  br label %w\nw:\n"
+    "  call void asm sideeffect \"{\n.reg .pred P1;\nLAB_WAIT:\nmbarrier.try_wait.parity.shared::cta.b64 P1, [$0], "
+    "$1;\n"
+    "@P1 bra DONE;\nbra LAB_WAIT;\nDONE:\n}\", \"r,r,~{memory}\"(i32 0, i32 %phase)\n  br label %a\na:\n"
+    "  %k = phi i32 [ 0, %w ], [ %k1, %a ]\n  %kk = shl i32 %k, 5\n"
+    "  %p = getelementptr i32, ptr addrspace(3) %dt, i32 %kk\n  %v = load i32, ptr addrspace(3) %p, align 4\n"
+    "  %v1 = add i32 %v, 1\n  store i32 %v1, ptr addrspace(3) %p, align 4\n"
+    "  %k1 = add i32 %k, 1\n  %kc = icmp ult i32 %k1, 8\n  br i1 %kc, label %a, label %f\nf:\n"
+    "  call void asm sideeffect \"fence.proxy.async.shared::cta;\", \"~{memory}\"()\n"
+    "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n  br i1 %first, label %o, label %e\no:\n"
+    "  call void asm sideeffect \"cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [$0, {$1, $2}], [$3];\", "
+    "\"l,r,r,r,~{memory}\"(ptr %my, i32 0, i32 %row, i32 1024)\n"
+    "  call void asm sideeffect \"cp.async.bulk.commit_group;\", \"~{memory}\"()\n"
+    "  call void asm sideeffect \"cp.async.bulk.wait_group 0;\", \"~{memory}\"()\n  br label %e\ne:\n"
+    "  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n"
+    "  %next = add i32 %tile, %n\n  %flip = xor i32 %phase, 1\n  br label %l\nz:\n  ret void\n}\n";
+
+static void *tiles_image(size_t *n)
+{
+    static const struct image_dim dim = { "R", -1, 1, INT32_MAX };
+    static const struct image_param params[] = {
+        { "x", IMAGE_IN, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } } },
+        { "y", IMAGE_OUT, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } } },
+    };
+    static const struct image_clause clause = {
+        IMAGE_TILE, "r", BOX_ROWS, -1, { 1, { { IMAGE_T_CONST, 0 } } }, { 1, { { IMAGE_T_DIM, 0 } } }
+    };
+    static const struct image_box boxes[] = { { 0, BOX_ROWS, COLS, 3 }, { 1, BOX_ROWS, COLS, 3 } };
+    const struct image_kernel k = { .name = "plus",
+                                    .symbol = "plus",
+                                    .threads = 32,
+                                    .shared = 2048,
+                                    .resident = 2,
+                                    .persistent = true,
+                                    .nparams = 2,
+                                    .ndims = 1,
+                                    .nclauses = 1,
+                                    .params = params,
+                                    .dims = &dim,
+                                    .clauses = &clause,
+                                    .nboxes = 2,
+                                    .boxes = boxes };
+    struct image_desc d = { .arch = "sm_90a",
+                            .compiler = "test",
+                            .kind = IMAGE_PTX,
+                            .code = "-",
+                            .code_size = 1,
+                            .nkernels = 1,
+                            .kernels = &k };
+    char err[IMAGE_ERR_MAX];
+    void *bits = sim_bitcode(tiles_ir, true, &d.bitcode_size);
+    d.bitcode = bits;
+    *n = moe_image_size(&d);
+    void *bytes = malloc(*n);
+    if (!moe_image_write(&d, bytes, *n, err))
+        fail_msg("%s", err);
+    free(bits);
+    return bytes;
+}
+
+// On a device of so many multiprocessors; also from a graph, whose launch may not use the caller's maps.
+static void run_tiles(int processors, int seed, int blocks)
+{
+    char name[64], text[512], want[32];
+    int32_t x[ROWS * COLS], y[ROWS * COLS];
+    struct moe_image *image;
+    struct moe_info info = { .size = sizeof info };
+    void *px, *py, *stream, *graph;
+    size_t n;
+    snprintf(name, sizeof name, "sim:sm_90a,threads=2,seed=%d,processors=%d", seed, processors);
+    struct moe_device *d = device(name);
+    void *bytes = tiles_image(&n);
+    if (moe_load(d, bytes, n, &image))
+        fail_msg("%s", moe_error(d, text, sizeof text));
+    free(bytes);
+    assert_int_equal(moe_info(d, &info), MOE_OK);
+    assert_int_equal(info.processors, processors);
+    for (int i = 0; i < ROWS * COLS; i++)
+        x[i] = i;
+    assert_int_equal(moe_alloc(d, sizeof x, &px) | moe_alloc(d, sizeof x, &py), MOE_OK);
+    assert_int_equal(moe_upload(d, px, x, sizeof x), MOE_OK);
+    assert_int_equal(moe_stream(d, &stream), MOE_OK);
+    struct moe_arg args[] = { moe_tensor(px, 2, ROWS, COLS, 0), moe_tensor(py, 2, ROWS, COLS, 0) };
+    for (int captured = 0; captured < 2; captured++) {
+        assert_int_equal(moe_poison(d, py, sizeof x, NULL), MOE_OK);
+        assert_true(!captured || !moe_capture_begin(d, stream));
+        if (moe_launch(moe_find(image, "plus", NULL), args, 2, NULL, stream))
+            fail_msg("%s", moe_error(d, text, sizeof text));
+        assert_true(!captured || (!moe_capture_end(d, stream, &graph) && !moe_graph_launch(d, graph, stream)));
+        if (moe_sync(d, NULL))
+            fail_msg("%s", moe_error(d, text, sizeof text));
+        assert_int_equal(moe_download(d, y, py, sizeof y), MOE_OK);
+        for (int i = 0; i < ROWS * COLS; i++)
+            assert_int_equal(y[i], i + 1);
+        snprintf(want, sizeof want, " launches, %d blocks,", blocks * (captured + 1));
+        assert_non_null(strstr(moe_stats(d, text, sizeof text), want));
+    }
+    assert_int_equal(moe_destroy(d, MOE_GRAPH, graph) | moe_destroy(d, MOE_STREAM, stream), MOE_OK);
+    assert_int_equal(moe_free(d, px) | moe_free(d, py), MOE_OK);
+    moe_unload(image);
+    moe_close(d);
+}
+
+static void persistent_tiles(void **state)
+{
+    (void)state;
+    for (int seed = 0; seed < 4; seed++) {
+        run_tiles(132, seed, 10); // a block a tile
+        run_tiles(5, seed, 10);
+        run_tiles(4, seed, 8);
+        run_tiles(1, seed, 2);
+    }
+}
+
+// What a map cannot hold is refused before there is one; nothing to do needs none.
+static void bad_map(void **state)
+{
+    (void)state;
+    struct moe_device *d = device("sim:sm_90a,processors=2");
+    struct moe_image *image;
+    size_t n;
+    void *bytes = tiles_image(&n), *p;
+    char why[256];
+    assert_int_equal(moe_load(d, bytes, n, &image), MOE_OK);
+    free(bytes);
+    assert_int_equal(moe_alloc(d, 4096, &p), MOE_OK);
+    struct moe_arg args[] = { moe_tensor(p, 2, 8, COLS, 0), moe_tensor((char *)p + 8, 2, 8, COLS, 0) };
+    is_error(d, moe_launch(moe_kernel_at(image, 0), args, 2, NULL, NULL), MOE_ERR_SIGNATURE, "not aligned to 16");
+    args[0] = moe_tensor(NULL, 2, 0, COLS, 0);
+    args[1] = moe_tensor(NULL, 2, 0, COLS, 0);
+    assert_int_equal(moe_launch(moe_kernel_at(image, 0), args, 2, NULL, NULL), MOE_OK);
+    moe_free(d, p);
+    moe_unload(image);
+    moe_close(d);
+    assert_int_equal(moe_open("sim:sm_90a,processors=0", &d, why, sizeof why), MOE_ERR_ARGUMENT);
+    assert_non_null(strstr(why, "processors=N"));
+}
+
 static int set_library(void **state)
 {
     char path[4096];
@@ -229,10 +396,9 @@ static int set_library(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(runs, set_library),
-        cmocka_unit_test_setup(graphs, set_library),
-        cmocka_unit_test_setup(findings, set_library),
-        cmocka_unit_test_setup(refusals, set_library),
+        cmocka_unit_test_setup(runs, set_library),     cmocka_unit_test_setup(graphs, set_library),
+        cmocka_unit_test_setup(findings, set_library), cmocka_unit_test_setup(persistent_tiles, set_library),
+        cmocka_unit_test_setup(bad_map, set_library),  cmocka_unit_test_setup(refusals, set_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,17 @@
 
 #include <cmocka.h>
 
-enum { M = 64, N = 64, K = 256, TILE = 64, STAGES = 3, STAGE_BYTES = 2 * M * TILE * 2, SEEDS = 24, TEXT = 1 << 18 };
+enum {
+    M = 64,
+    N = 64,
+    K = 256,
+    TILE = 64,
+    STAGES = 3,
+    STAGE_BYTES = 2 * M * TILE * 2,
+    SEEDS = 24,
+    OUT = M * 256,
+    TEXT = 1 << 19
+};
 
 static char text[TEXT];
 static size_t used;
@@ -176,7 +186,7 @@ static void open_kernel(struct ready *r, int threads, int shared, int rows)
         a[i] = bf16(value_a(i / K, i % K));
     for (int i = 0; i < N * K; i++)
         b[i] = bf16(value_b(i / K, i % K));
-    r->o = r->s.api->alloc(r->s.d, M * N * 4);
+    r->o = r->s.api->alloc(r->s.d, OUT * 4);
     r->a = r->s.api->alloc(r->s.d, sizeof a);
     r->b = r->s.api->alloc(r->s.d, sizeof b);
     assert_true(r->s.api->write(r->s.d, r->a, a, sizeof a) && r->s.api->write(r->s.d, r->b, b, sizeof b));
@@ -194,7 +204,7 @@ static void open_kernel(struct ready *r, int threads, int shared, int rows)
     assert_true(r->s.api->tensor_map(r->mb, &t, r->s.why));
     if (!sim_load(&r->s, text))
         fail_msg("%s\n", r->s.why);
-    r->p[0] = (struct image_param){ "o", IMAGE_OUT, IMAGE_F32, 1, 16, { { -1, M * N } } };
+    r->p[0] = (struct image_param){ "o", IMAGE_OUT, IMAGE_F32, 1, 16, { { -1, OUT } } };
     r->p[1] = (struct image_param){ "a", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, M * K } } };
     r->p[2] = (struct image_param){ "b", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, N * K } } };
     r->p[3] = r->p[4] = (struct image_param){ .name = "map", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 };
@@ -208,10 +218,10 @@ static const char *run_seed(struct ready *r, unsigned seed, float *out)
 {
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
-    assert_true(r->s.api->fill(r->s.d, r->o, 0xff, M * N * 4, true));
+    assert_true(r->s.api->fill(r->s.d, r->o, 0xff, OUT * 4, true));
     if (r->s.api->launch(r->f, 1, (void *[]){ &r->o, &r->a, &r->b, r->ma, r->mb }, r->s.why) < 0)
         fail_msg("%s", r->s.why);
-    assert_true(r->s.api->read(r->s.d, out, r->o, M * N * 4));
+    assert_true(r->s.api->read(r->s.d, out, r->o, OUT * 4));
     return sim_findings(&r->s);
 }
 static bool told(const char *findings, const char *kinds)
@@ -361,7 +371,7 @@ static int dot(int m, int n, int rows)
 
 static void right(enum fault f, int rows)
 {
-    static float out[M * N];
+    static float out[OUT];
     struct ready r;
     put_pipeline(f);
     open_kernel(&r, 160, SHARED, rows);
@@ -389,7 +399,7 @@ static void pipeline(void **state)
 enum result { ANY, NANS, DIFFERS };
 static void faulty(enum fault f, const char *kinds, const char *words, enum result result)
 {
-    static float out[M * N];
+    static float out[OUT];
     struct ready r;
     put_pipeline(f);
     open_kernel(&r, 160, SHARED, M);
@@ -455,7 +465,7 @@ static void put_end(const char *d)
 // value: of all results; kinds as in faulty().
 static void one(int threads, float value, const char *kinds, const char *words)
 {
-    static float out[M * N];
+    static float out[OUT];
     struct ready r;
     open_kernel(&r, threads, ONE_SHARED, M);
     for (unsigned seed = 0; seed < SEEDS; seed++) {
@@ -534,6 +544,49 @@ static void loop(void **state)
     put_wait("e", "d", 4, 0);
     put_end("e");
     one(128, 1600, "", "");
+}
+
+// Every width. A is of ones, row i of B of i: column i of the result is 16 i.
+static void widths(void **state)
+{
+    static const int ns[] = { 8, 16, 24, 40, 64, 96, 128, 192, 248, 256 };
+    static float out[OUT];
+    (void)state;
+    for (size_t w = 0; w < sizeof ns / sizeof ns[0]; w++) {
+        int n = ns[w];
+        struct ready r;
+        snprintf(a_desc, sizeof a_desc, "%lld", (long long)(A_AT >> 4 | 64ll << 16 | 8ll << 32));
+        snprintf(b_desc, sizeof b_desc, "%lld", (long long)(B_AT >> 4 | 8ll << 16 | 16ll << 32)); // 8 rows: 256 bytes
+        put_head();
+        put("  %%my = shl i32 %%t, 4\n  %%p = getelementptr i8, ptr addrspace(3) @sh, i32 %%my\n"
+            "  store <4 x i32> splat (i32 %d), ptr addrspace(3) %%p, align 16\n  %%r7 = and i32 %%t, 7\n",
+            0x3f803f80);
+        for (int k = 0; k < 4; k++) // 16 bytes of B: number q is of row 8 (q / 16) + q % 8
+            put("  %%qq%d = add i32 %%t, %d\n  %%g%d = lshr i32 %%qq%d, 4\n  %%h%d = shl i32 %%g%d, 3\n"
+                "  %%i%d = or i32 %%h%d, %%r7\n  %%f%d = uitofp i32 %%i%d to float\n  %%u%d = bitcast float %%f%d to "
+                "i32\n"
+                "  %%lo%d = lshr i32 %%u%d, 16\n  %%v%d = or i32 %%lo%d, %%u%d\n"
+                "  %%w%d = insertelement <4 x i32> poison, i32 %%v%d, i32 0\n"
+                "  %%x%d = shufflevector <4 x i32> %%w%d, <4 x i32> poison, <4 x i32> zeroinitializer\n"
+                "  %%z%d = getelementptr i8, ptr addrspace(3) %%p, i32 %d\n"
+                "  store <4 x i32> %%x%d, ptr addrspace(3) %%z%d, align 16\n",
+                k, 128 * k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, k, B_AT + 2048 * k, k, k);
+        put("%s  call void @llvm.nvvm.barrier.cta.sync.aligned.all(i32 0)\n", PROXY);
+        put_asm(FENCE);
+        put_wgmma("d", "", a_desc, b_desc, n, 1);
+        put_asm(COMMIT);
+        put_wait("e", "d", n / 2, 0);
+        put_epilogue("e", n);
+        put("  ret void\n}\n");
+        open_kernel(&r, 128, B_AT + 8192, M);
+        for (unsigned seed = 0; seed < 3; seed++) {
+            assert_string_equal(run_seed(&r, seed, out), "");
+            for (int i = 0; i < M * n; i++)
+                if (out[i] != (float)(16 * (i % n)))
+                    fail_msg("n %d, seed %u: row %d, column %d is %g", n, seed, i / n, i % n, out[i]);
+        }
+        sim_close(&r.s);
+    }
 }
 
 static void put_product(const char *between, int pending)
@@ -666,9 +719,11 @@ static void bad_immediates(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pipeline),  cmocka_unit_test(pipeline_faults), cmocka_unit_test(products),
-        cmocka_unit_test(loop),      cmocka_unit_test(product_faults),  cmocka_unit_test(groups),
-        cmocka_unit_test(registers), cmocka_unit_test(bad_immediates),
+        cmocka_unit_test(pipeline),       cmocka_unit_test(pipeline_faults),
+        cmocka_unit_test(products),       cmocka_unit_test(widths),
+        cmocka_unit_test(loop),           cmocka_unit_test(product_faults),
+        cmocka_unit_test(groups),         cmocka_unit_test(registers),
+        cmocka_unit_test(bad_immediates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,6 +33,8 @@ static bool option(struct moesim_device *d, const char *s, size_t n)
         d->threads = (int)v;
     else if (number(s, n, "limit=", 100000, &v) && v)
         d->limit = (int)v;
+    else if (number(s, n, "processors=", 1024, &v) && v)
+        d->processors = (int)v;
     else if (number(s, n, "budget=", UINT64_MAX, &v) && v)
         d->budget = v;
     else if (n == 4 && !strncmp(s, "fast", 4))
@@ -53,13 +55,15 @@ static bool configure(struct moesim_device *d, const char *spec, char *why)
             at += snprintf(why + at, MOESIM_WHY - (size_t)at, " %s", machines[i].arch);
         return false;
     }
+    d->processors = d->machine->processors;
     while (spec[n]) {
         const char *s = spec + n + 1;
         size_t len = strcspn(s, ",");
         if (!option(d, s, len)) {
-            snprintf(why, MOESIM_WHY,
-                     "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, budget=N, fast",
-                     len < 60 ? (int)len : 60, s);
+            snprintf(
+                why, MOESIM_WHY,
+                "'%.*s' is no option of a simulated device: seed=N, threads=N, limit=N, budget=N, processors=N, fast",
+                len < 60 ? (int)len : 60, s);
             return false;
         }
         n += 1 + len;
@@ -100,7 +104,7 @@ static struct moesim_device *sim_open(const char *spec, struct moesim_limits *li
             const struct machine *m = d->machine;
             *limits = (struct moesim_limits){ .lanes = m->lanes,
                                               .threads_max = m->threads_max,
-                                              .processors = m->processors,
+                                              .processors = d->processors,
                                               .shared_max = m->shared_max };
             snprintf(limits->name, sizeof limits->name, "%s", m->name);
             snprintf(limits->arch, sizeof limits->arch, "%s", m->arch);
@@ -149,7 +153,7 @@ static struct moesim_kernel *sim_kernel(struct moesim_module *m, const struct im
     for (int i = 0; i < m->nfns; i++) {
         if (strcmp(m->fns[i].name, sig->symbol))
             continue;
-        int nargs = sig->nparams;
+        int nargs = sig->nparams + sig->nboxes;
         for (int d = 0; d < sig->ndims; d++)
             nargs += sig->dims[d].bound < 0;
         if (m->fns[i].nparams > nargs) {

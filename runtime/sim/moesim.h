@@ -47,10 +47,10 @@ struct moesim_tensor {
 
 struct moesim_api {
     int version;
-    // spec: "ARCH[,seed=N][,threads=N][,fast][,limit=N][,budget=N]". seed: the order of everything (default 0: in order, copies land at
+    // spec: "ARCH[,seed=N][,threads=N][,fast][,limit=N][,budget=N][,processors=N]". seed: the order of everything (default 0: in order, copies land at
     // the last moment). threads: workers (default: all processors). fast: no shadow memory: no races. limit: findings
     // after which a launch gives up (default 20). budget: lane instructions of a block, after which it counts as running away (default
-    // 2e10). NULL: why.
+    // 2e10). processors: multiprocessors of the device (default: those of the real one): blocks that are there at once. NULL: why.
     struct moesim_device *(*open)(const char *spec, struct moesim_limits *limits, char why[MOESIM_WHY]);
     void (*close)(struct moesim_device *d);
     // Device memory; alignment 256. NULL: out of memory. Fresh memory counts as unwritten.

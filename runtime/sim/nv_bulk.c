@@ -110,8 +110,9 @@ static bool read_map(struct lane *l, const struct inst *i, uint64_t address, int
 {
     const struct launch *la = l->warp->block->launch;
     const void *p = NULL;
-    for (int k = 0; k < la->kernel->sig->nparams && !p; k++)
-        p = (uint64_t)(uintptr_t)la->args[k] == address ? la->args[k] : NULL;
+    const struct module_fn *fn = la->kernel->fn;
+    for (int k = 0; k < fn->nparams && !p; k++)
+        p = fn->byval[k] && (uint64_t)(uintptr_t)la->args[k] == address ? la->args[k] : NULL;
     if (!p) {
         p = global_at(l, i->site, address, MAP_BYTES, 64, ACCESS_READ);
         if ((uint64_t)(uintptr_t)p != address)

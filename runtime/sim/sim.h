@@ -27,7 +27,7 @@ enum {
     THREADS_MAX = 1024,
     POLLS = 4,         // kept by a lane
     BARRIERS_MAX = 16, // named barriers of a block
-    ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX,
+    ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX,
     LANE_STACK = 256 * 1024, // bytes
     ACCESS_BYTES_MAX = 256,  // of one access: what the sink holds
     STACK_STRIDE =
@@ -330,7 +330,7 @@ struct found { // a finding; of those with one key, that of the lowest block
 struct moesim_device {
     const struct machine *machine;
     uint64_t seed;
-    int threads, limit;
+    int threads, limit, processors;
     uint64_t budget; // lane instructions of a block, after which it counts as running away
     bool shadow;
     struct region **regions;

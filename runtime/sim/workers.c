@@ -332,7 +332,7 @@ static int resident(const struct launch *l)
     int each = 2048 / l->kernel->sig->threads;
     if (l->shared_bytes && l->machine->shared_max / l->shared_bytes < each)
         each = (int)(l->machine->shared_max / l->shared_bytes);
-    return l->machine->processors * (each > 32 ? 32 : each < 1 ? 1 : each);
+    return l->device->processors * (each > 32 ? 32 : each < 1 ? 1 : each);
 }
 
 int launch_run(struct launch *l, char *why)

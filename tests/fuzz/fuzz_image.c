@@ -69,7 +69,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 1; edits && i + 3 <= size; i += 3)
         p[((size_t)data[i] | (size_t)data[i + 1] << 8) % n] = data[i + 2];
     if (n >= 224) {
-        memcpy(p, "MOEIMG\r\n\1\0\0\0\340\0\0\0", 16);
+        memcpy(p, "MOEIMG\r\n", 8);
+        memcpy(p + 8, (uint32_t[]){ IMAGE_VERSION, 224 }, 8);
         uint64_t total = n;
         memcpy(p + 16, &total, 8);
         seal(p, n);

@@ -142,7 +142,17 @@ static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *
     m->e.thread = mb_bin(m->mb, "sub", m->e.thread, mb_i32(m->mb, role->ival * m->e.arch->lanes));
     if (role->regs)
         m->t->role_begin(&m->e, role->regs);
+    struct arrivals a = arrivals_of(role, NULL);
+    struct mb_if first;
+    bool alone = a.engine && !a.threads;
+    // Only the warp that asks the engine is held to the ring's pace: another could fall two phases behind, whose parity is the same.
+    if (alone)
+        mb_if_begin(m->mb, &first, mb_icmp(m->mb, IC_EQ, m->e.warp, mb_i32(m->mb, 0)), 0, NULL);
     fn(m, parallel);
+    if (alone) {
+        mb_if_else(m->mb, &first, NULL);
+        mb_if_end(m->mb, &first, NULL);
+    }
     m->e = outer;
     m->warps = warps;
     m->role = NULL;

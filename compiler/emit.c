@@ -81,7 +81,7 @@ static struct carried carried_by(struct em *m, struct block *a, struct block *b)
     if (b)
         walk(b, note_set, &c);
     for (int i = 0; i < n; i++)
-        if (c.set[i] && !c.declared[i])
+        if (c.set[i] && !c.declared[i] && !(m->idle && m->k->vars.v[i]->type.rank))
             c.vars[c.n++] = i;
     return c;
 }
@@ -236,24 +236,106 @@ static void decode(struct em *m, const struct op *op, val number, val *at)
     }
 }
 
-// The entry of the tile list; gives the number of rows.
-static val open_map(struct em *m, const struct op *op, int i, val at)
+// Where a tile stands: a number a clause, and of a tile list's entry its expert, first row and rows behind it.
+struct place {
+    int n;
+    val v[CLAUSES * 4];
+};
+
+static void load_entry(struct em *m, const struct buf *map, val at, val valid, val *out)
 {
-    const struct clause *c = &op->clauses[i];
     struct mb *b = m->mb;
     val v[4], at64 = mb_un(b, "zext", at, m->ty->i64);
-    struct gaddr g = { .buf = c->map,
-                       .base = m->base[c->map->id],
+    struct gaddr g = { .buf = map,
+                       .base = m->base[map->id],
                        .uniform = mb_bin(b, "mul", at64, mb_i64(b, 16)),
                        .lane = mb_i32(b, 0),
-                       .bytes = m->bytes[c->map->id] };
+                       .pred = valid,
+                       .bytes = m->bytes[map->id] };
     m->t->gload(&m->e, &g, m->ty->i32, 4, 4, v);
     for (int j = 0; j < 3; j++)
-        v[j] = m->t->uniform ? m->t->uniform(&m->e, v[j]) : v[j];
-    m->counter[op->id * CLAUSES + i] = v[0];
-    m->origin[c->axis->id] = v[1];
-    m->hi[c->axis->id] = mb_bin(b, "add", v[1], v[2]);
-    return v[2];
+        out[j] = m->t->uniform ? m->t->uniform(&m->e, v[j]) : v[j];
+}
+
+// valid: is there a tile of that number? (NOVAL: surely.) If not, the place is that of the first, which nobody visits.
+static struct place find_tile(struct em *m, const struct op *op, val number, val valid)
+{
+    struct place p = { 0 };
+    val at[CLAUSES];
+    number = val_null(valid) ? number : mb_select(m->mb, valid, number, mb_i32(m->mb, 0));
+    decode(m, op, number, at);
+    for (int i = 0; i < op->nclauses; i++) {
+        p.v[p.n++] = at[i];
+        if (op->clauses[i].kind == CL_MAP) {
+            load_entry(m, op->clauses[i].map, at[i], valid, p.v + p.n);
+            p.n += 3;
+        }
+    }
+    return p;
+}
+
+// Sets the grid's axes and counters; gives the number of rows, of several lists the least: nothing to do if one entry is empty.
+static val enter_tile(struct em *m, const struct op *op, const struct place *p)
+{
+    struct mb *b = m->mb;
+    const val *v = p->v;
+    val rows = NOVAL;
+    for (int i = 0; i < op->nclauses; i++) {
+        const struct clause *c = &op->clauses[i];
+        val at = *v++;
+        if (c->kind == CL_MAP) {
+            m->counter[op->id * CLAUSES + i] = v[0];
+            m->origin[c->axis->id] = v[1];
+            m->hi[c->axis->id] = mb_bin(b, "add", v[1], v[2]);
+            rows = val_null(rows) ? v[2] : mb_select(b, mb_icmp(b, IC_SLT, v[2], rows), v[2], rows);
+            v += 3;
+        } else if (c->kind == CL_EACH) {
+            m->counter[op->id * CLAUSES + i] = mb_bin(b, "add", em_scalar(m, c->lo), at);
+        } else {
+            m->origin[c->axis->id] = mb_bin(b, "add", em_scalar(m, c->lo), mb_bin(b, "mul", at, mb_i32(b, c->axis->size)));
+            m->hi[c->axis->id] = em_scalar(m, c->hi);
+        }
+    }
+    return rows;
+}
+
+// ---- one tile ----------------------------------------------------------------------------------------------------
+
+// An if over what the region sets and did not declare.
+struct choice {
+    struct carried c;
+    struct mb_if s;
+    struct scope outer;
+    val *before;
+};
+
+static bool choice_begin(struct em *m, struct choice *x, const struct op *op, val cond)
+{
+    x->c = carried_by(m, m->role ? m->role->body : op->body, NULL);
+    x->outer = em_enter(m);
+    x->before = gather_vars(m, &x->c);
+    int n = carried_values(m, &x->c);
+    mty types[CARRIED_MAX];
+    if (n > CARRIED_MAX)
+        return em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n, CARRIED_MAX);
+    for (int i = 0; i < n; i++)
+        types[i] = mb_type_of(x->before[i]);
+    mb_if_begin(m->mb, &x->s, cond, n, types);
+    return true;
+}
+
+static void choice_else(struct em *m, struct choice *x)
+{
+    mb_if_else(m->mb, &x->s, gather_vars(m, &x->c));
+    scatter_vars(m, &x->c, x->before);
+    em_leave(m, x->outer);
+}
+
+static void choice_end(struct em *m, struct choice *x)
+{
+    mb_if_end(m->mb, &x->s, gather_vars(m, &x->c));
+    scatter_vars(m, &x->c, x->s.results);
+    em_leave(m, x->outer);
 }
 
 // The operations of one tile, of roles that of m->role.
@@ -268,66 +350,77 @@ static void tile_body(struct em *m, const struct block *b)
     }
 }
 
-static void one_tile(struct em *m, const struct op *op, val number)
+// Warps whose rows all lie past the tile's end only keep the pace of the others.
+static void tile_or_pace(struct em *m, const struct op *op)
 {
-    val at[CLAUSES], rows = NOVAL;
-    struct mb_if s;
-    decode(m, op, number, at);
-    for (int i = 0; i < op->nclauses; i++) {
-        const struct clause *c = &op->clauses[i];
-        if (c->kind == CL_MAP) {
-            val n = open_map(m, op, i, at[i]); // with several lists: nothing to do if one entry is empty
-            rows = val_null(rows) ? n : mb_select(m->mb, mb_icmp(m->mb, IC_SLT, n, rows), n, rows);
-        } else if (c->kind == CL_EACH) {
-            m->counter[op->id * CLAUSES + i] = mb_bin(m->mb, "add", em_scalar(m, c->lo), at[i]);
-        } else {
-            val step = mb_bin(m->mb, "mul", at[i], mb_i32(m->mb, c->axis->size));
-            m->origin[c->axis->id] = mb_bin(m->mb, "add", em_scalar(m, c->lo), step);
-            m->hi[c->axis->id] = em_scalar(m, c->hi);
-        }
+    struct choice x;
+    val busy = m->role ? em_busy(m) : NOVAL;
+    if (val_null(busy)) {
+        tile_body(m, op->body);
+        return;
     }
+    if (!choice_begin(m, &x, op, busy))
+        return;
+    tile_body(m, op->body);
+    choice_else(m, &x);
+    m->idle = true;
+    tile_body(m, op->body);
+    m->idle = false;
+    choice_end(m, &x);
+}
+
+static void one_tile(struct em *m, const struct op *op, const struct place *p)
+{
+    val rows = enter_tile(m, op, p);
+    struct choice x;
     if (val_null(rows)) {
         tile_body(m, op->body);
         return;
     }
-    struct carried c = carried_by(m, m->role ? m->role->body : op->body, NULL);
-    struct scope outer = em_enter(m);
-    val *before = gather_vars(m, &c);
-    mty types[CARRIED_MAX];
-    int n = carried_values(m, &c);
-    for (int i = 0; i < n && i < CARRIED_MAX; i++)
-        types[i] = mb_type_of(before[i]);
-    if (n > CARRIED_MAX) {
-        em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n, CARRIED_MAX);
+    if (!choice_begin(m, &x, op, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0))))
         return;
-    }
-    mb_if_begin(m->mb, &s, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0)), n, types);
-    tile_body(m, op->body);
-    mb_if_else(m->mb, &s, gather_vars(m, &c));
-    mb_if_end(m->mb, &s, before);
-    scatter_vars(m, &c, s.results);
-    em_leave(m, outer);
+    tile_or_pace(m, op);
+    choice_else(m, &x);
+    choice_end(m, &x);
 }
 
-// A persistent block takes tiles block, block + grid, ...; any other the one with its number.
-static void tiles(struct em *m, const struct op *op)
+// A persistent block takes tiles block, block + grid, ..., and looks up each one's place during the one before.
+static void persistent_tiles(struct em *m, const struct op *op)
 {
-    if (!m->k->sched.persistent) {
-        one_tile(m, op, m->e.block);
-        return;
-    }
-    val total = mb_i32(m->mb, 1);
+    struct mb *b = m->mb;
+    val total = mb_i32(b, 1), step = m->t->grid_size(&m->e), next;
     for (int i = 0; i < op->nclauses; i++)
-        total = mb_bin(m->mb, "mul", total, extent(m, &op->clauses[i]));
+        total = mb_bin(b, "mul", total, extent(m, &op->clauses[i]));
+    struct place p = find_tile(m, op, m->e.block, mb_icmp(b, IC_SLT, m->e.block, total));
     struct carried c = carried_by(m, m->role ? m->role->body : op->body, NULL);
     struct scope outer = em_enter(m);
     struct mb_for f;
-    mb_for_begin(m->mb, &f, m->e.block, total, m->t->grid_size(&m->e), carried_values(m, &c), gather_vars(m, &c));
+    int n = carried_values(m, &c);
+    val *v = NEWN(m->c->arena, val, n + p.n), *vars = gather_vars(m, &c);
+    memcpy(v, vars, sizeof *v * (size_t)n);
+    memcpy(v + n, p.v, sizeof *v * (size_t)p.n);
+    mb_for_begin(b, &f, m->e.block, total, step, n + p.n, v);
     scatter_vars(m, &c, f.args);
-    one_tile(m, op, f.iv);
-    mb_for_end(m->mb, &f, gather_vars(m, &c));
+    memcpy(p.v, f.args + n, sizeof *v * (size_t)p.n);
+    next = mb_bin(b, "add", f.iv, step);
+    struct place after = find_tile(m, op, next, mb_icmp(b, IC_SLT, next, total));
+    one_tile(m, op, &p);
+    vars = gather_vars(m, &c);
+    memcpy(v, vars, sizeof *v * (size_t)n);
+    memcpy(v + n, after.v, sizeof *v * (size_t)p.n);
+    mb_for_end(b, &f, v);
     scatter_vars(m, &c, f.results);
     em_leave(m, outer);
+}
+
+static void tiles(struct em *m, const struct op *op)
+{
+    if (m->k->sched.persistent) {
+        persistent_tiles(m, op);
+        return;
+    }
+    struct place p = find_tile(m, op, m->e.block, NOVAL);
+    one_tile(m, op, &p);
 }
 
 static void grid(struct em *m, const struct op *op)
@@ -362,6 +455,8 @@ static void declare_shared(struct em *m, const struct op *op)
 static void statement(struct em *m, const struct block *b, int at)
 {
     const struct op *op = b->ops.v[at];
+    if (m->idle && !em_keeps_pace(op))
+        return;
     switch (op->code) {
     case OP_GET: m->ops[op->id] = m->vars[op->var->id]; break;
     case OP_VAR:
@@ -387,6 +482,7 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_REDUCE_MAX:
     case OP_REDUCE_MIN: em_reduce(m, op); break;
     case OP_SCAN_SUM: em_scan(m, op); break;
+    case OP_RELAYOUT: em_relayout(m, op); break;
     case OP_FOR: loop(m, op, mb_i32(m->mb, op->axis->size)); break;
     case OP_EACH: loop(m, op, mb_i32(m->mb, 1)); break;
     case OP_AT:

@@ -139,6 +139,7 @@ static double unary(const struct op *op, double a)
     case OP_RSQRT: return 1 / sqrt(a);
     case OP_RCP: return 1 / a;
     case OP_FLOOR: return floor(a);
+    case OP_RELAYOUT: return a;
     case OP_EXP: return exp(a);
     case OP_LOG: return log(a);
     case OP_SIGMOID: return 1 / (1 + exp(-a));

@@ -28,8 +28,11 @@ int lay_set_home(struct lay *l, int dist, struct axis *a, int n, const struct bi
     return dist;
 }
 
-static int dist_new(struct lay *l, const char *name)
+int lay_dist(struct lay *l, const char *name)
 {
+    for (int i = 0; i < l->k->dists.n; i++)
+        if (!strcmp(l->k->dists.v[i].name, name))
+            return i;
     struct dist d = { .name = name };
     VEC_PUSH(l->c->arena, &l->k->dists, d);
     return l->k->dists.n - 1;
@@ -41,13 +44,8 @@ static int dist_new(struct lay *l, const char *name)
 int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols, int warp_bits)
 {
     struct bit r[BITS_MAX], c[BITS_MAX];
-    int nr = log2_exact(rows->size), nc = log2_exact(cols->size), lane = 0, warp = 0, reg = 0, dist;
-    char *name = arena_printf(l->c->arena, "copy_%dx%d", rows->size, cols->size);
-    for (dist = 1; dist < l->k->dists.n; dist++)
-        if (!strcmp(l->k->dists.v[dist].name, name))
-            break;
-    if (dist == l->k->dists.n)
-        dist_new(l, name);
+    int nr = log2_exact(rows->size), nc = log2_exact(cols->size), lane = 0, warp = 0, reg = 0;
+    int dist = lay_dist(l, arena_printf(l->c->arena, "copy_%dx%d", rows->size, cols->size));
     for (int i = 0; i < nc; i++)
         if (i < 3)
             c[i] = (struct bit){ BIT_REG, (int8_t)reg++ };
@@ -457,13 +455,14 @@ bool layout(struct ctx *c, struct kernel *k)
     l.warp_bits = log2_exact((int64_t)k->sched.warps_m * k->sched.warps_n);
     if (k->laid_out)
         return false;
-    dist_new(&l, "main");
+    lay_dist(&l, "main");
     lay_dots(&l, k->body);
     lay_dead(&l);
     flatten_all(&l);
     lay_dead(&l);
     if (!main_homes(&l) || !walk(k->body, too_large, &l))
         return false;
+    lay_stores(&l, k->body);
     trim_warps(&l);
     place_scratch(&l);
     if (k->shared_bytes > c->arch->shared)

@@ -25,6 +25,9 @@ struct buf *lay_shared(struct lay *l, struct block *b, const char *name, enum el
                        struct loc loc);
 int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols, int warp_bits); // over so many warps
 struct axis *lay_contracted(const struct op *dot);
+int lay_dist(struct lay *l, const char *name); // the distribution of that name, made if there is none
+// layout_store.c: values that are stored in too small pieces get another layout first, in the block and below.
+void lay_stores(struct lay *l, struct block *b);
 void lay_dead(struct lay *l); // removes values nobody uses and variables nobody reads
 int lay_set_home(struct lay *l, int dist, struct axis *a, int n, const struct bit *bits);
 

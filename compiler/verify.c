@@ -234,7 +234,7 @@ static bool positional(const struct op *x)
 static void check_operands(struct check *v, const struct op *op)
 {
     int dist = op->code == OP_VAR || op->code == OP_SET ? op->var->dist : op->dist, from = 0, to = 0;
-    if (op->code == OP_PUT) // goes by the value's own distribution
+    if (op->code == OP_PUT || op->code == OP_RELAYOUT) // goes by the value's own distribution
         return;
     if (op->code == OP_LOAD || op->code == OP_STORE || op->code == OP_ATOMIC_ADD)
         to = op->buf->rank;

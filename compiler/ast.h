@@ -11,7 +11,7 @@ enum node_kind {
     N_FILE,    // kids: N_KERNEL, N_SCHEDULE, N_TYPEDEF
     N_TYPEDEF, // type name = elem;                      kids: N_ELEM
     N_KERNEL,  // kernel name(params) require ... { }    kids: N_PARAM..., N_REQUIRE..., N_DIST..., N_BLOCK
-    N_PARAM,   // name: type                             kids: N_TYPE | N_MAPTYPE; flags NF_OUT, NF_INOUT
+    N_PARAM,   // name: type                             kids: N_TYPE | N_MAPTYPE; flags NF_OUT, NF_INOUT, NF_EARLY
     N_TYPE,    // elem[axes or dims]                     name: element type; kids: N_NAME | N_INT
     N_MAPTYPE, // tile_map[N]                            kids: N_NAME | N_INT
     N_ELEM,    // an element type name
@@ -41,7 +41,7 @@ enum node_kind {
     N_INT,       // value
     N_FLOAT,     // fvalue; printed with %.17g and always with '.' or 'e'
 };
-enum { NF_OUT = 1, NF_INOUT = 2 };
+enum { NF_OUT = 1, NF_INOUT = 2, NF_EARLY = 4 };
 
 // @name or @name(arg, ...) after a statement, a clause or a kernel's ')'. Facts that a pass found or a user states.
 struct annot {

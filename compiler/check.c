@@ -116,7 +116,8 @@ static struct buf *map_param(struct checker *s, const struct node *n, const stru
         error(s->c, type->loc, "a tile_map has one dimension: its number of entries");
     b->rank = 2;
     b->shape[1] = (struct shape_dim){ NULL, 4 };
-    if (n->flags)
+    b->early = n->flags & NF_EARLY;
+    if (n->flags & ~(unsigned)NF_EARLY)
         error(s->c, n->loc, "a tile_map is an input; to write one, declare it out i32[N, 4]");
     return b;
 }
@@ -165,12 +166,13 @@ static void check_param(struct checker *s, const struct node *n)
         if (p.elem != EL_NONE && p.elem != EL_I32 && p.elem != EL_F32)
             error(s->c, type->loc, "a scalar parameter is i32 or f32, not %s", elem_names[p.elem]);
         if (n->flags)
-            error(s->c, n->loc, "a scalar parameter cannot be an output");
+            error(s->c, n->loc, n->flags & NF_EARLY ? "a scalar parameter is there from the start: only tensors can be early" : "a scalar parameter cannot be an output");
         p.scalar = n->name;
         y->param = s->k->params.n;
     } else if (!p.buf) {
         enum buf_kind kind = n->flags & NF_INOUT ? BUF_INOUT : n->flags & NF_OUT ? BUF_OUT : BUF_IN;
         p.buf = buf_new(s->c, s->k, n->name, kind, p.elem, n->loc);
+        p.buf->early = n->flags & NF_EARLY;
         if (p.elem == EL_BOOL)
             error(s->c, type->loc, "there are no buffers of bool; use i32");
         shape_of(s, type, p.buf);

@@ -483,6 +483,10 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_REDUCE_MIN: em_reduce(m, op); break;
     case OP_SCAN_SUM: em_scan(m, op); break;
     case OP_RELAYOUT: em_relayout(m, op); break;
+    case OP_DEPEND:
+        if (m->t->depend)
+            m->t->depend(&m->e);
+        break;
     case OP_FOR: loop(m, op, mb_i32(m->mb, op->axis->size)); break;
     case OP_EACH: loop(m, op, mb_i32(m->mb, 1)); break;
     case OP_AT:
@@ -648,6 +652,8 @@ bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const cha
     if (k->sched.mma >= 0)
         walk(k->body, note_acc, &m);
     em_block(&m, k->body);
+    if (m.t->depend) // a block without work: what is launched next relies on all before this one
+        m.t->depend(&m.e);
     mb_func_end(mb);
     return !m.failed;
 }

@@ -127,6 +127,7 @@ struct buf {
     // s = max(0, 3 - log2(row bytes / 16)): for rows up to 128 bytes the patterns of TMA and wgmma.
     int stages, rows, cols, swizzle;
     int64_t offset; // byte offset in the block's shared memory; -1 until layout places it
+    bool early;     // a parameter that may be read before the kernel launched before this one has finished
     bool barrier;   // BUF_SHARED of i32[S][1, 2]: S barriers of 8 bytes (ARRIVE, AWAIT), not data
     struct loc loc;
 };

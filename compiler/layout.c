@@ -463,6 +463,7 @@ bool layout(struct ctx *c, struct kernel *k)
     if (!main_homes(&l) || !walk(k->body, too_large, &l))
         return false;
     lay_stores(&l, k->body);
+    lay_depend(&l);
     trim_warps(&l);
     place_scratch(&l);
     if (k->shared_bytes > c->arch->shared)

@@ -338,7 +338,13 @@ bool model_matrix(struct ctx *c, const struct dot_shape *s, const struct tile_ch
 
 // ---- kernels without matrix products ----------------------------------------------------------------------------
 
-enum { PER_THREAD = 8, PER_THREAD_MAX = 16, WARPS_PLAIN = 4 };
+enum {
+    PER_THREAD = 8,
+    PER_THREAD_MAX = 16,
+    PER_THREAD_SUM = 64, // of a tile that is summed up at once
+    SUM_ROWS = 8,        // and along the axis of the sum
+    WARPS_PLAIN = 4
+};
 
 struct plain {
     struct kernel *k;
@@ -376,11 +382,11 @@ static struct plain look_at(struct kernel *k, struct axis *a)
 }
 
 // Doubles the axis while its largest tile stays within `most` elements and the axis within its extent.
-static void grow(struct kernel *k, struct axis *a, int64_t most)
+static void grow(struct kernel *k, struct axis *a, int64_t most, int largest)
 {
     for (;;) {
         struct plain p = look_at(k, a);
-        if (p.largest * 2 > most || a->size * 2 > pow2_ceil(a->max_extent) || a->size >= 1024)
+        if (p.largest * 2 > most || a->size * 2 > pow2_ceil(a->max_extent) || a->size >= largest)
             return;
         a->size *= 2;
     }
@@ -406,7 +412,9 @@ int model_plain(struct ctx *c, struct kernel *k, int want_warps)
             bool fast = look_at(k, a).fast, grid = a->def && a->def->code == OP_PARALLEL;
             if (!open[i] || (pass == 0 ? !fast : fast || grid != (pass == 2)))
                 continue;
-            grow(k, a, threads * (grid ? PER_THREAD : PER_THREAD_MAX));
+            grow(k, a, threads * (grid ? PER_THREAD : PER_THREAD_MAX), 1024);
+            if (pass == 1 && look_at(k, a).reduced) // a sum over rows: loads of several at once
+                grow(k, a, threads * PER_THREAD_SUM, SUM_ROWS);
         }
     return warps;
 }

@@ -667,11 +667,19 @@ static struct node *block(struct parser *p)
 
 static struct node *param(struct parser *p)
 {
+    static const struct {
+        const char *name;
+        unsigned flag;
+    } ways[] = { { "out", NF_OUT }, { "inout", NF_INOUT }, { "early", NF_EARLY } };
     struct node *n = make(p, N_PARAM, peek(p)->loc);
     n->name = a_name(p, "the name of a parameter");
     expect(p, ":", "':' and the type of the parameter");
-    if (is(peek(p), "out") || is(peek(p), "inout"))
-        n->flags = is(next(p), "out") ? NF_OUT : NF_INOUT;
+    for (size_t i = 0; i < COUNTOF(ways); i++)
+        if (is(peek(p), ways[i].name)) {
+            next(p);
+            n->flags = ways[i].flag;
+            break;
+        }
     if (!p->panic)
         add(p, n, type(p, true));
     return n;

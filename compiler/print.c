@@ -260,6 +260,7 @@ static void kernel(struct printer *p, const struct node *n)
         text_printf(p->out, "%s%s: %s", count[0]++ ? ", " : "", k->name,
                     k->flags & NF_OUT     ? "out "
                     : k->flags & NF_INOUT ? "inout "
+                    : k->flags & NF_EARLY ? "early "
                                           : "");
         if (k->nkids)
             type(p, k->kids[0]);
@@ -350,7 +351,7 @@ static void tree_values(struct text *out, const struct node *n)
     if (n->name2)
         text_printf(out, " %s", n->name2);
     if (n->kind == N_PARAM && n->flags)
-        text_printf(out, n->flags & NF_OUT ? " out" : " inout");
+        text_printf(out, n->flags & NF_OUT ? " out" : n->flags & NF_INOUT ? " inout" : " early");
     if (n->kind == N_INT || n->kind == N_ITEM || n->kind == N_ROLE || n->kind == N_SHARED)
         text_printf(out, " %lld", (long long)n->value);
     if (n->kind == N_ITEM || n->kind == N_ROLE)

@@ -530,6 +530,8 @@ static struct node *param_node(struct raiser *r, const struct param *p)
         n->flags = NF_OUT;
     if (b && b->kind == BUF_INOUT)
         n->flags = NF_INOUT;
+    if (b && b->early)
+        n->flags = NF_EARLY;
     for (int i = 0; b && i < (b->kind == BUF_MAP ? 1 : b->rank); i++)
         add(r, t, b->shape[i].dim ? name_node(r, b->shape[i].dim->name) : int_node(r, b->shape[i].value));
     return add(r, n, t);

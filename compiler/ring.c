@@ -208,16 +208,35 @@ struct op *ring_trips(struct ring *r, struct block *b)
     return lay_bin(l, b, OP_DIV, lay_bin(l, b, OP_ADD, len, lay_int(l, b, r->k->size - 1)), lay_int(l, b, r->k->size));
 }
 
+static int some_early(const struct ring *r)
+{
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        n += r->operand[i].load->buf->early;
+    return n && n < r->n;
+}
+
+// The first tiles. Operands that are early come before all others, whose copies may have to wait for another kernel.
+static void fill_ring(struct ring *r, struct block *b, int ahead)
+{
+    struct lay *l = r->l;
+    for (int early = some_early(r); early >= 0; early--) {
+        struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = ring_counter(r, fill);
+        struct op *o = ring_origin(r, fill->body, p);
+        for (int i = 0; i < r->n; i++)
+            if (!some_early(r) || r->operand[i].load->buf->early == early)
+                ring_fetch(r, fill->body, &r->operand[i], o, p);
+        if (!early)
+            ring_plain(r, fill->body, OP_COMMIT, 0);
+    }
+}
+
 static void async_ring(struct ring *r, struct block *b)
 {
     struct lay *l = r->l;
     int ahead = r->stages - 1 - r->late;
-    struct op *n = ring_trips(r, b);
-    struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = ring_counter(r, fill);
-    struct op *o = ring_origin(r, fill->body, p);
-    for (int i = 0; i < r->n; i++)
-        ring_fetch(r, fill->body, &r->operand[i], o, p);
-    ring_plain(r, fill->body, OP_COMMIT, 0);
+    struct op *n = ring_trips(r, b), *o;
+    fill_ring(r, b, ahead);
     struct op *main = ring_region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = ring_counter(r, main);
     struct block *mb = main->body;
     ring_plain(r, mb, OP_WAIT, ahead - 1);

@@ -9,6 +9,7 @@
 // Shared experts, which every token visits, are ordinary experts E..: the router adds their ids to those it chose.
 // An id of -1 is a slot without work: another machine's expert (map_ids), or none.
 //
+// What is `early` may be read before the kernel launched before this one has finished: weights, and what was made by kernels before that.
 // All tensors are row-major and contiguous. Rounding: products of bf16 or f16 are exact, sums are f32, and a value
 // is rounded to `act` (nearest even) only where it is stored: h, d and y.
 
@@ -210,7 +211,7 @@ kernel gate_up_clamp(x: act[T, H], w_gate: act[F, I, H], w_up: act[F, I, H], b_g
 }
 
 // d[r, j] = h[r, :] . w_down[e, j, :] for every row r of a tile of expert e.
-kernel down(h: act[R, I], w_down: act[L, H, I], tiles: tile_map[N], d: out act[R, H])
+kernel down(h: act[R, I], w_down: early act[L, H, I], tiles: early tile_map[N], d: out act[R, H])
     require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(H) {
     var acc: f32[rows, cols] = 0
@@ -222,7 +223,7 @@ kernel down(h: act[R, I], w_down: act[L, H, I], tiles: tile_map[N], d: out act[R
 }
 
 // As down, plus b_down[e, j].
-kernel down_bias(h: act[R, I], w_down: act[L, H, I], b_down: act[L, H], tiles: tile_map[N], d: out act[R, H])
+kernel down_bias(h: act[R, I], w_down: early act[L, H, I], b_down: early act[L, H], tiles: early tile_map[N], d: out act[R, H])
     require H % 8 == 0, I % 8 == 0, H <= 32768, I <= 65536 {
   parallel (e, rows) in tiles, cols in tile(H) {
     var acc: f32[rows, cols] = 0
@@ -233,13 +234,13 @@ kernel down_bias(h: act[R, I], w_down: act[L, H, I], b_down: act[L, H], tiles: t
   }
 }
 
-// y[t, :] = sum over j = 0 .. K-1, in that order, of weights[t, j] * d[slot_row[t, j], :]; a slot_row of -1 adds nothing.
-kernel combine(d: act[R, H], slot_row: i32[T, K], weights: f32[T, K], y: out act[T, H])
-    require H % 8 == 0, H <= 32768 {
+// y[t, :] = sum over j = 0 .. K-1 of weights[t, j] * d[slot_row[t, j], :]; a slot_row of -1 adds nothing.
+kernel combine(d: act[R, H], slot_row: early i32[T, K], weights: early f32[T, K], y: out act[T, H])
+    require H % 8 == 0, H <= 32768, K <= 32 {
   parallel t in tile(T), c in tile(H) {
     var acc: f32[t, c] = 0
-    for j in each(K) {
-      acc += weights[t, j] * d[slot_row[t, j], c]
+    for j in tile(K) {
+      acc += reduce_sum(weights[t, j] * d[slot_row[t, j], c], j)
     }
     y[t, c] = acc
   }

@@ -152,6 +152,8 @@ struct target {
     // By the thread where pred: the box of tensor map `map` at coords[n], innermost first, to `shared`; its bytes count at the barrier.
     void (*copy_box)(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred);
     void (*role_begin)(struct emit *e, int regs); // the warps of a role take or leave registers: `regs` a thread from here on
+    // (optional) From here on this thread sees all that the launch before wrote. Without it: launches wait for each other.
+    void (*depend)(struct emit *e);
     val (*grid_size)(struct emit *e);             // blocks of the launch, i32
     val (*convert)(struct emit *e, enum elem from, enum elem to, val x); // among f32, bf16, f16
     val (*math)(struct emit *e, enum opcode op, val x, val y); // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32

@@ -66,9 +66,9 @@ const struct arch nv_arches[] = {
     { .name = "sm_80", NV_COMMON, MMAS(ampere), .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312,
       .gbps = 2039, .cpu = "sm_80", .features = "+ptx78", .copy = COPY_ASYNC },
     { .name = "sm_90a", NV_COMMON, MMAS(hopper), .shared = 232448, .shared_sm = 233472, .processors = 132, .tflops16 = 989,
-      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86", .copy = COPY_BULK },
+      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86", .copy = COPY_BULK, .flags = NV_DEPENDENT },
     { .name = "sm_100a", NV_COMMON, MMAS(ampere), .shared = 232448, .shared_sm = 233472, .processors = 148, .tflops16 = 620,
-      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88", .copy = COPY_ASYNC },
+      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88", .copy = COPY_ASYNC, .flags = NV_DEPENDENT },
 };
 
 // clang-format on
@@ -110,6 +110,7 @@ const struct target nvptx_target = {
     .barrier_await = nv_barrier_await,
     .copy_box = nv_copy_box,
     .role_begin = nv_role_begin,
+    .depend = nv_depend,
     .grid_size = nv_grid_size,
     .convert = nv_convert,
     .math = nv_math,

@@ -4,6 +4,7 @@
 #include "../target.h"
 
 extern const struct arch nv_arches[];
+enum { NV_DEPENDENT = 1 }; // arch->flags: launches may start before the one before has finished
 enum { NV_ARCHES = 3 };
 
 // emit.c
@@ -26,6 +27,7 @@ void nv_barrier_arrive(struct emit *e, val barrier, val pred, bool landed);
 void nv_barrier_await(struct emit *e, val barrier, val parity, bool copies);
 void nv_copy_box(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred);
 void nv_role_begin(struct emit *e, int regs);
+void nv_depend(struct emit *e);
 val nv_grid_size(struct emit *e);
 val nv_convert(struct emit *e, enum elem from, enum elem to, val x);
 val nv_math(struct emit *e, enum opcode op, val x, val y);

@@ -44,10 +44,12 @@ static void check_item(struct checker *s, const struct node *n, const struct key
         error(s->c, n->loc, "'%s' takes one number, not a pair", n->name);
     else if (k->form == 'n')
         value_ok(s, n, k, n->value);
-    else if (k->form == 'w' && value_ok(s, n, k, n->value) && pair && value_ok(s, n, k, n->value2) &&
-             n->value * n->value2 + n->flags > k->max)
+    else if (k->form == 'w' && n->flags && !power_of_two(n->flags))
+        error(s->c, n->loc, "the warps that only copy, after the '+', must be a power of two, not %d", n->flags);
+    else if (k->form == 'w' && value_ok(s, n, k, n->value) && (!pair || value_ok(s, n, k, n->value2)) &&
+             n->value * (pair ? n->value2 : 1) + n->flags > k->max)
         error(s->c, n->loc, "a block has at most %d warps, not %lld", k->max,
-              (long long)(n->value * n->value2 + n->flags));
+              (long long)(n->value * (pair ? n->value2 : 1) + n->flags));
 }
 
 static const struct kernel *kernel_named(const struct checker *s, const char *name)

@@ -1,6 +1,7 @@
 // Roles of the checker: warps of their own, the barriers between them, asynchronous matrix products.
 //
-// Each role runs its block and what stands beside the roles as a program of its own, with its own copy of every variable.
+// Each role runs its block and what stands beside the roles as a program of its own, with its own copy of every
+// variable.
 #include "check.h"
 
 #include <string.h>

@@ -593,8 +593,11 @@ static void check_copy(struct checker *s, const struct node *stmt)
     const struct node *n = stmt->kids[0];
     struct op *args[RANK_MAX + 1], *op;
     struct buf *to, *from = NULL;
+    const struct annot *bulk = annot_find(stmt, "bulk");
     if (!check_nargs(s, n, 2, 2, "copy(shared[slot], buffer[indices])"))
         return;
+    if (bulk && !s->role)
+        error(s->c, bulk->loc, "a copy by the engine may stand only in a role: it lands for the role's next arrive");
     args[0] = check_slot(s, n->kids[0], &to, false);
     if (n->kids[1]->kind != N_SUBSCRIPT) {
         error(s->c, n->kids[1]->loc, "expected a place in a buffer: copy(shared[slot], buffer[indices])");
@@ -610,7 +613,7 @@ static void check_copy(struct checker *s, const struct node *stmt)
     op = op_make(s, OP_COPY, n->loc, from->rank + 1, args);
     op->buf = from;
     op->buf2 = to;
-    op->bulk = annot_find(stmt, "bulk") != NULL;
+    op->bulk = bulk != NULL;
     if (op_add(s, op))
         op->dist = s->dist;
 }

@@ -1,8 +1,8 @@
-// Pass `leaves`, the last of the stage layout: every constant, dimension, scalar, index and origin is made in the block that uses it,
-// right before its first use there.
+// Pass `leaves`, the last of the stage layout: every constant, dimension, scalar, index and origin is made in the block
+// that uses it, right before its first use there.
 //
-// The language writes them where they are used, so a kernel that was printed and read back has them there. Without this pass it
-// would be the same kernel in other machine code.
+// The language writes them where they are used, so a kernel that was printed and read back has them there. Without this
+// pass it would be the same kernel in other machine code.
 #include "ir.h"
 
 #include <string.h>

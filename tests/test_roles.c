@@ -1,5 +1,6 @@
-// Roles in the front end: barriers, copies by the engine and groups of products print and read back; what is wrong with them is
-// refused with its reason at its place; and every stage of the product reads back, on every arch, as the same kernel and code.
+// Roles in the front end: barriers, copies by the engine and groups of products print and read back; what is wrong with
+// them is refused with its reason at its place; and every stage of the product reads back, on every arch, as the same
+// kernel and code.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -38,7 +38,7 @@ static bool role_warps(struct checker *s, const struct node *n)
     int64_t first = n->value, warps = n->value2;
     if (warps < 1)
         return error(s->c, n->loc, "role '%s' has no warps", n->name);
-    if (first >= all || warps > all - first)
+    if (warps > all - first)
         return error(
             s->c, n->loc,
             "role '%s' takes %lld warps from warp %lld, but the block has %d: @warps(%d, %d) and @producers(%d)",

@@ -159,8 +159,8 @@ static const char *const rights[] = {
     BODY("shared own: i32[4][1, 2] @barrier\nvar u: i32 = 0\nrole a(0, 1) { arrive(own[3]); u = 1; u += 1 }"),
     KERNEL("@persistent", "shared more: i32[64][1, 2] @barrier @offset(16)", "role a(0, 1) { arrive(more[63]) }"),
     OUTSIDE("let b = T * 2\nlet e = range(16)\nvar u: i32[e] = b"),
-    BODY(
-        "let e = range(64)\ncopy(ring[0], x[t, e]) @bulk\nmma_commit()\nmma_wait(0)\nmma_wait(64)\nbarrier()"), // without roles
+    ROLE("let e = range(64)\ncopy(ring[1], x[t, e]) @bulk\narrive(full[1])"),
+    BODY("let e = range(64)\ncopy(ring[0], x[t, e])\nmma_commit()\nmma_wait(0)\nmma_wait(64)\nbarrier()"), // no roles
 };
 
 static void test_right(void **state)
@@ -256,6 +256,8 @@ static const struct wrong {
     { BODY("role a(0, 1) { turn = 1 }\nlet v = turn"), "turn\n", "set in role 'a' and read beside the roles" },
     // copies, groups
     { BODY("let e = range(64)\nput(ring[0], x[t, e]) @bulk"), "@bulk", "'@bulk' has no meaning here" },
+    { BODY("let e = range(64)\ncopy(ring[0], x[t, e]) @bulk"), "@bulk",
+      "a copy by the engine may stand only in a role" },
     { BODY("barrier() @bulk"), "@bulk", "'@bulk' has no meaning here" },
     { BODY("y[t] = 1 @bulk"), "@bulk", "'@bulk' has no meaning here" },
     { BODY("mma_wait(-1)"), "-1", "'mma_wait' takes a number from 0 to 64" },

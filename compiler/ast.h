@@ -30,7 +30,7 @@ enum node_kind {
     N_CLAUSE,    // name in tile(..)|each(..)|MAP ; (e, rows) in MAP   name, name2; kids: source (N_CALL | N_NAME)
     N_AT,        // at name = tile(hi), origin { }         name; kids: hi, origin, N_BLOCK
     N_IF,        // if expr { } else { }                   kids: expr, N_BLOCK [, N_BLOCK | N_IF]
-    N_ROLE,      // role name(first, warps) { }            name; value, value2; kids: N_BLOCK
+    N_ROLE,      // role name(first, warps) @... { }       name; value, value2; kids: N_BLOCK
     N_SHARED,    // shared name: elem[stages][rows, cols]  name; name2: elem; value: stages; kids: N_INT, N_INT
     N_CALL,      // name(args)                             kids: args
     N_SUBSCRIPT, // name[args]                             kids: args

@@ -2,7 +2,8 @@
 //
 // In: the tree of parse.c, written by a user or printed by raise.c after any stage. Out: tile IR in which every op has
 // its type, every name is unique in its kernel, bound dimensions are constants; or NULL and diagnostics, as many as
-// were found. The rest of the checker: check_stmt.c, check_expr.c, check_fact.c, check_sched.c, names.c.
+// were found. The rest of the checker: check_stmt.c, check_expr.c, check_role.c, check_fact.c,
+// check_sched.c, names.c.
 #include "check.h"
 
 #include <string.h>
@@ -291,7 +292,13 @@ static bool is_pure(const struct op *op)
     return (f & F_PURE) && !(f & F_SYNC) && op->code != OP_RANGE && op->type.rank == 0;
 }
 
-// Beside the grid only the scalars that its bounds need.
+// Before the grid: the scalars that its bounds need; after layout what lives across the tiles of a persistent block too.
+static bool outside_grid(const struct checker *s, const struct op *op)
+{
+    bool lasts = op->code == OP_SHARED || op->code == OP_VAR || op->code == OP_RANGE;
+    return is_pure(op) || (lasts && s->k->laid_out);
+}
+
 static void check_outermost(struct checker *s)
 {
     bool before = true;
@@ -299,10 +306,11 @@ static void check_outermost(struct checker *s)
         const struct op *op = s->k->body->ops.v[i];
         if (op == s->grid)
             before = false;
-        else if (!is_pure(op) || !before) {
+        else if (!outside_grid(s, op) || !before) {
             error(s->c, op->loc,
-                  "'parallel' must be the outermost statement: only scalar values for its bounds may "
-                  "stand before it, and nothing after it");
+                  "'parallel' must be the outermost statement: only scalar values for its bounds%s may "
+                  "stand before it, and nothing after it",
+                  s->k->laid_out ? ", shared buffers, variables and ranges" : "");
             note(s->c, s->grid->loc, "'parallel' is here");
             return;
         }
@@ -354,7 +362,7 @@ static void check_kernel(struct checker *s, const struct node *n)
     s->k = k;
     s->b = NULL;
     s->syms = NULL;
-    s->grid = NULL;
+    s->grid = s->role = NULL;
     s->depth = s->dist = 0;
     memset(&s->used, 0, sizeof s->used);
     kernel_head(s, n);
@@ -363,6 +371,8 @@ static void check_kernel(struct checker *s, const struct node *n)
     fill_dists(s, n);
     if (s->c->errors == had)
         check_outermost(s);
+    if (s->c->errors == had)
+        check_roles(s);
 }
 
 // ---- files --------------------------------------------------------------------------------------------------

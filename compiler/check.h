@@ -1,5 +1,5 @@
 // Inside of the checker: AST -> tile IR. check.c: files, kernels, parameters; check_stmt.c: statements;
-// check_expr.c: expressions; check_fact.c: annotations, layout blocks; check_sched.c: schedule blocks; names.c: scopes.
+// check_expr.c: expressions; check_role.c: warp roles; check_fact.c: annotations, layout blocks; check_sched.c: schedule blocks; names.c: scopes.
 //
 // Errors do not stop the check: what cannot be checked becomes a poisoned value (V_BAD) or name (SY_POISON), about
 // which nobody complains again.
@@ -59,6 +59,7 @@ struct checker {
     int dist;                    // @dist of the statement
     const struct type *let_type; // of the `let` whose expression is being checked, or NULL
     struct op *grid;             // PARALLEL
+    struct op *role;             // ROLE that the statement stands in, or NULL
 };
 
 // ---- names.c
@@ -92,7 +93,8 @@ struct op *op_make(struct checker *s, enum opcode code, struct loc loc, int narg
 bool check_nargs(struct checker *s, const struct node *call, int min, int max, const char *form);
 struct value check_dot(struct checker *s, const struct node *call, struct op *acc);
 struct value check_atomic(struct checker *s, const struct node *call);
-struct op *check_slot(struct checker *s, const struct node *n, struct buf **buf); // shared[slot]
+// shared[slot], of a barrier or of data
+struct op *check_slot(struct checker *s, const struct node *n, struct buf **buf, bool barrier);
 bool check_indices(struct checker *s, const struct node *sub, struct op **args, struct buf **buf);
 enum elem elem_named(const struct checker *s, const char *name); // EL_NONE if unknown
 bool is_literal_type(struct checker *s, struct value v, enum elem e, const struct node *n);
@@ -102,7 +104,12 @@ void check_block(struct checker *s, const struct node *block, struct block *into
 bool check_type(struct checker *s, const struct node *n, struct type *t);
 // ---- check.c
 void unknown_elem(struct checker *s, const struct node *type); // the error, with what was probably meant
-// ---- check_stmt.c
+
+// ---- check_role.c
+void check_role(struct checker *s, const struct node *n);
+bool check_action(struct checker *s, const struct node *call); // a statement without data: false if it is none
+void check_barrier_facts(struct checker *s, const struct node *n, struct buf *b); // @barrier of a shared buffer
+void check_roles(struct checker *s);                                              // of the kernel, when all is read
 
 // ---- check_fact.c
 const struct annot *annot_find(const struct node *n, const char *name);

@@ -332,7 +332,8 @@ bool check_indices(struct checker *s, const struct node *sub, struct op **args, 
         return error(s->c, sub->loc, "'%s' is %s, not a buffer: it cannot be indexed", sub->name,
                      sym_kind_text(y->kind));
     if (y->buf->kind == BUF_SHARED)
-        return error(s->c, sub->loc, "shared buffer '%s' may only stand in copy, put and mma", sub->name);
+        return error(s->c, sub->loc, "%s '%s' may only stand in %s", y->buf->barrier ? "barrier" : "shared buffer",
+                     sub->name, y->buf->barrier ? "arrive and await" : "copy, put and mma");
     if (sub->nkids != y->buf->rank) {
         error(s->c, sub->loc, "'%s' has %d dimension%s, found %d ind%s", sub->name, y->buf->rank,
               y->buf->rank == 1 ? "" : "s", sub->nkids, sub->nkids == 1 ? "ex" : "ices");
@@ -367,7 +368,7 @@ static struct value check_load(struct checker *s, const struct node *n)
 }
 
 // shared[slot]
-struct op *check_slot(struct checker *s, const struct node *n, struct buf **buf)
+struct op *check_slot(struct checker *s, const struct node *n, struct buf **buf, bool barrier)
 {
     const struct sym *y = n->kind == N_SUBSCRIPT || n->kind == N_SLOT ? lookup(s, n->name) : NULL;
     *buf = NULL;
@@ -376,6 +377,12 @@ struct op *check_slot(struct checker *s, const struct node *n, struct buf **buf)
         return NULL;
     }
     if (y->kind == SY_POISON)
+        return NULL;
+    if (y->buf->barrier && !barrier)
+        error(s->c, n->loc, "'%s' is a barrier: it may only stand in arrive and await", n->name);
+    else if (barrier && !y->buf->barrier)
+        error(s->c, n->loc, "'%s' is no barrier: declare it shared %s: i32[stages][1, 2] @barrier", n->name, n->name);
+    if (y->buf->barrier != barrier)
         return NULL;
     *buf = y->buf;
     return scalar_i32(s, n->kids[0], "the slot");
@@ -470,8 +477,8 @@ static struct value check_mma(struct checker *s, const struct node *n)
     if (!check_nargs(s, n, 3, 3, "mma(accumulator, a[slot], b[slot])"))
         return BAD;
     args[0] = val_convert(s, expr(s, n->kids[0]), EL_F32, n->kids[0], "the accumulator");
-    args[1] = check_slot(s, n->kids[1], &a);
-    args[2] = check_slot(s, n->kids[2], &b);
+    args[1] = check_slot(s, n->kids[1], &a, false);
+    args[2] = check_slot(s, n->kids[2], &b, false);
     op = op_make(s, OP_MMA, n->loc, 3, args);
     if (!op)
         return BAD;
@@ -596,7 +603,8 @@ static bool is_function(enum opcode code)
 
 static struct value unknown_function(struct checker *s, const struct node *n)
 {
-    static const char *const statements[] = { "copy", "commit", "wait", "barrier", "put", "arrive", "await" };
+    static const char *const statements[] = { "copy",   "commit", "wait",       "barrier", "put",
+                                              "arrive", "await",  "mma_commit", "mma_wait" };
     struct nearest near = { .want = n->name };
     for (size_t i = 0; i < COUNTOF(statements); i++)
         if (!strcmp(statements[i], n->name))

@@ -209,6 +209,8 @@ static void one_fact(struct checker *s, const struct annot *a)
         d->variant = (v = annot_name(s, a, 0)) ? v : "";
     } else if (!strcmp(f, "warps")) {
         fact_warps(s, a, d);
+    } else if (!strcmp(f, "producers")) {
+        d->producers = annot_int(s, a, 0, 0, 31);
     } else if (!strcmp(f, "stages")) {
         d->stages = annot_int(s, a, 0, 1, 16);
     } else if (!strcmp(f, "mma")) {
@@ -240,7 +242,8 @@ static void one_fact(struct checker *s, const struct annot *a)
 void check_kernel_facts(struct checker *s, const struct node *n)
 {
     struct kernel *k = s->k;
-    annots_only(s, n, "bind variant warps stages mma group blocks cluster swap persistent model shared scratch");
+    annots_only(s, n,
+                "bind variant warps producers stages mma group blocks cluster swap persistent model shared scratch");
     k->sched = (struct sched){ .variant = "", .warps_m = 1, .warps_n = 1, .stages = 1, .mma = -1 };
     k->scratch = -1;
     k->scheduled = annot_find(n, "warps") != NULL;
@@ -248,6 +251,9 @@ void check_kernel_facts(struct checker *s, const struct node *n)
         k->sched.loc = annot_find(n, "warps")->loc;
     for (int i = 0; i < n->nannots; i++)
         one_fact(s, &n->annots[i]);
+    if (k->sched.producers && k->sched.warps_m * k->sched.warps_n + k->sched.producers > 32)
+        error(s->c, annot_find(n, "producers")->loc, "a block has at most 32 warps, not %d x %d + %d", k->sched.warps_m,
+              k->sched.warps_n, k->sched.producers);
     if (k->dists.n)
         k->laid_out = true;
 }

@@ -29,6 +29,19 @@ static bool value_ok(struct checker *s, const struct node *n, const struct key *
     return true;
 }
 
+// MxN+P: P warps that only copy.
+static void check_warps(struct checker *s, const struct node *n, const struct key *k)
+{
+    bool pair = n->value2 >= 0;
+    if (k->form != 'w' || !value_ok(s, n, k, n->value) || (pair && !value_ok(s, n, k, n->value2)))
+        return;
+    int64_t all = n->value * (pair ? n->value2 : 1) + n->flags;
+    if (all > k->max)
+        error(s->c, n->loc, "a block has at most %d warps, not %lld", k->max, (long long)all);
+    else if (n->flags && !power_of_two(n->flags))
+        error(s->c, n->loc, "the warps after '+', which only copy, must be a power of two, not %d", n->flags);
+}
+
 static void check_item(struct checker *s, const struct node *n, const struct key *k)
 {
     bool word = n->name2 != NULL, number = n->value >= 0, pair = n->value2 >= 0;
@@ -44,10 +57,8 @@ static void check_item(struct checker *s, const struct node *n, const struct key
         error(s->c, n->loc, "'%s' takes one number, not a pair", n->name);
     else if (k->form == 'n')
         value_ok(s, n, k, n->value);
-    else if (k->form == 'w' && value_ok(s, n, k, n->value) && pair && value_ok(s, n, k, n->value2) &&
-             n->value * n->value2 + n->flags > k->max)
-        error(s->c, n->loc, "a block has at most %d warps, not %lld", k->max,
-              (long long)(n->value * n->value2 + n->flags));
+    else
+        check_warps(s, n, k);
 }
 
 static const struct kernel *kernel_named(const struct checker *s, const char *name)

@@ -554,21 +554,6 @@ static void check_if(struct checker *s, const struct node *n)
 
 // ---- explicit data movement ---------------------------------------------------------------------------------
 
-static void check_role(struct checker *s, const struct node *n)
-{
-    struct op *op = op_new(s->c, s->k, OP_ROLE, n->loc);
-    annots_only(s, n, "");
-    op->name = unique_name(s, n->name);
-    op->ival = n->value;
-    op->ival2 = n->value2;
-    if (n->value < 0 || n->value2 < 1 || n->value + n->value2 > 64)
-        error(s->c, n->loc, "role '%s' has no sensible warps: %lld from warp %lld", n->name, (long long)n->value2,
-              (long long)n->value);
-    op->body = block_new(s->c, op);
-    block_push(s->c, s->b, op);
-    check_block(s, n->kids[0], op->body);
-}
-
 static bool power_of_two(int64_t v)
 {
     return v > 0 && !(v & (v - 1));
@@ -579,7 +564,7 @@ static void check_shared(struct checker *s, const struct node *n)
     enum elem e = elem_named(s, n->name2);
     const struct node *rows = n->kids[0], *cols = n->kids[1];
     const struct annot *a;
-    annots_only(s, n, "swizzle offset");
+    annots_only(s, n, "barrier swizzle offset");
     if (e == EL_NONE || e == EL_BOOL)
         error(s->c, n->loc, "'%s' is no element type for shared memory", n->name2);
     if (n->value < 1 || n->value > 64)
@@ -597,18 +582,23 @@ static void check_shared(struct checker *s, const struct node *n)
         b->swizzle = annot_int(s, a, 0, 0, 3);
     if ((a = annot_find(n, "offset")))
         b->offset = annot_int(s, a, 0, 0, 1 << 24);
+    check_barrier_facts(s, n, b);
     struct op *op = op_new(s->c, s->k, OP_SHARED, n->loc);
     op->buf = b;
     block_push(s->c, s->b, op);
 }
 
-static void check_copy(struct checker *s, const struct node *n)
+static void check_copy(struct checker *s, const struct node *stmt)
 {
+    const struct node *n = stmt->kids[0];
     struct op *args[RANK_MAX + 1], *op;
     struct buf *to, *from = NULL;
+    const struct annot *bulk = annot_find(stmt, "bulk");
     if (!check_nargs(s, n, 2, 2, "copy(shared[slot], buffer[indices])"))
         return;
-    args[0] = check_slot(s, n->kids[0], &to);
+    if (bulk && !s->role)
+        error(s->c, bulk->loc, "a copy by the engine may stand only in a role: it lands for the role's next arrive");
+    args[0] = check_slot(s, n->kids[0], &to, false);
     if (n->kids[1]->kind != N_SUBSCRIPT) {
         error(s->c, n->kids[1]->loc, "expected a place in a buffer: copy(shared[slot], buffer[indices])");
         return;
@@ -623,6 +613,7 @@ static void check_copy(struct checker *s, const struct node *n)
     op = op_make(s, OP_COPY, n->loc, from->rank + 1, args);
     op->buf = from;
     op->buf2 = to;
+    op->bulk = bulk != NULL;
     if (op_add(s, op))
         op->dist = s->dist;
 }
@@ -633,43 +624,13 @@ static void check_put(struct checker *s, const struct node *n)
     struct buf *to;
     if (!check_nargs(s, n, 2, 2, "put(shared[slot], value)"))
         return;
-    args[0] = check_slot(s, n->kids[0], &to);
+    args[0] = check_slot(s, n->kids[0], &to, false);
     args[1] = val_use(s, expr(s, n->kids[1]), to ? to->elem : EL_NONE, n->kids[1]);
     if (!(op = op_make(s, OP_PUT, n->loc, 2, args)))
         return;
     op->buf2 = to;
     if (op_add(s, op))
         op->dist = s->dist;
-}
-
-static void check_wait(struct checker *s, const struct node *n)
-{
-    if (!check_nargs(s, n, 1, 1, "wait(groups still pending)"))
-        return;
-    if (n->kids[0]->kind != N_INT || n->kids[0]->value < 0 || n->kids[0]->value > 64) {
-        error(s->c, n->kids[0]->loc, "'wait' takes a number from 0 to 64");
-        return;
-    }
-    struct op *op = op_new(s->c, s->k, OP_WAIT, n->loc);
-    op->ival = n->kids[0]->value;
-    op_add(s, op);
-}
-
-// arrive(barrier[slot]), await(barrier[slot], phase)
-static void check_mbarrier(struct checker *s, const struct node *n, enum opcode code)
-{
-    int nargs = op_infos[code].nargs;
-    struct op *args[2] = { 0 }, *op;
-    struct buf *b;
-    if (!check_nargs(s, n, nargs, nargs, code == OP_ARRIVE ? "arrive(barrier[slot])" : "await(barrier[slot], phase)"))
-        return;
-    args[0] = check_slot(s, n->kids[0], &b);
-    if (nargs == 2)
-        args[1] = scalar_i32(s, n->kids[1], "the phase");
-    if (!(op = op_make(s, code, n->loc, nargs, args)))
-        return;
-    op->buf = b;
-    op_add(s, op);
 }
 
 static void check_call(struct checker *s, const struct node *stmt)
@@ -680,18 +641,13 @@ static void check_call(struct checker *s, const struct node *stmt)
         return;
     }
     const char *f = n->name;
-    annots_only(s, stmt, "dist");
-    if (!strcmp(f, "copy"))
-        check_copy(s, n);
-    else if (!strcmp(f, "put"))
+    annots_only(s, stmt, strcmp(f, "copy") ? "dist" : "dist bulk");
+    if (check_action(s, n))
+        return;
+    if (!strcmp(f, "copy")) {
+        check_copy(s, stmt);
+    } else if (!strcmp(f, "put")) {
         check_put(s, n);
-    else if (!strcmp(f, "wait"))
-        check_wait(s, n);
-    else if (!strcmp(f, "arrive") || !strcmp(f, "await"))
-        check_mbarrier(s, n, f[1] == 'r' ? OP_ARRIVE : OP_AWAIT);
-    else if (!strcmp(f, "commit") || !strcmp(f, "barrier")) {
-        if (check_nargs(s, n, 0, 0, f[0] == 'c' ? "commit()" : "barrier()"))
-            op_add(s, op_new(s->c, s->k, f[0] == 'c' ? OP_COMMIT : OP_BARRIER, n->loc));
     } else if (!strcmp(f, "atomic_add")) {
         check_atomic(s, n);
     } else {

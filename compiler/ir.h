@@ -299,6 +299,7 @@ bool fold(struct ctx *c, struct kernel *k); // constants, identities, common sub
 // From the schedule blocks that name the arch, else from the analytic model.
 struct kernel **schedule(struct ctx *c, const struct module *m, const struct kernel *k, int *n);
 bool layout(struct ctx *c, struct kernel *k);
+bool leaves(struct ctx *c, struct kernel *k); // of a laid-out kernel: constants, indices ... right before their uses
 // ---- verify.c: after every stage; lists all faults at the guilty lines
 enum stage {
     ST_TOKENS,

@@ -186,11 +186,18 @@ static void run_pass(struct run *r, const char *name, enum stage s, bool (*pass)
         verify(r->c, k, s);
 }
 
+// A kernel that is laid out already was read from a dump or written by hand: it stays as it stands.
+static void run_fold(struct run *r, enum stage s, struct kernel *k)
+{
+    if (!k->laid_out)
+        run_pass(r, "fold", s, fold, k);
+}
+
 static bool do_expand(struct run *r)
 {
     for (struct kernel *k = r->m->kernels; k; k = k->next) {
         run_pass(r, "expand", ST_EXPAND, expand, k);
-        run_pass(r, "fold", ST_EXPAND, fold, k);
+        run_fold(r, ST_EXPAND, k);
     }
     return r->c->errors == 0;
 }
@@ -217,7 +224,7 @@ static bool do_schedule(struct run *r)
                 VEC_PUSH(r->c->arena, &r->others, *name ? arena_printf(r->c->arena, "%s.%s", k->name, name) : k->name);
                 continue;
             }
-            run_pass(r, "fold", ST_SCHED, fold, v[i]); // sizes are known now: full tiles need no masks
+            run_fold(r, ST_SCHED, v[i]); // sizes are known now: full tiles need no masks
             add_variant(r, v[i]);
         }
     }
@@ -231,6 +238,8 @@ static bool do_layout(struct run *r)
         struct loc at = { 0 };
         int had = r->c->errors;
         run_pass(r, "layout", ST_LAYOUT, layout, k);
+        if (r->c->errors == had)
+            run_pass(r, "leaves", ST_LAYOUT, leaves, k);
         const char *why = r->c->errors > had ? NULL : r->c->arch->target->supports(r->c, r->c->arch, k, &at);
         if (why)
             error(r->c, at, "kernel '%s' cannot be compiled for %s: %s", k->name, r->c->arch->name, why);
@@ -291,7 +300,8 @@ static void list_uses(struct run *r)
         u[i] = (struct moec_kernel_use){ .name = k->name,
                                          .variant = k->sched.variant,
                                          .symbol = r->symbols.v[i],
-                                         .threads = (k->sched.warps_m * k->sched.warps_n + k->sched.producers) * r->c->arch->lanes,
+                                         .threads = (k->sched.warps_m * k->sched.warps_n + k->sched.producers) *
+                                                    r->c->arch->lanes,
                                          .regs = -1,
                                          .spill_bytes = -1,
                                          .stack = -1,

@@ -467,6 +467,7 @@ static struct node *role(struct parser *p)
     expect(p, ",", "',' and how many warps the role has");
     n->value2 = an_int(p, "how many warps the role has");
     expect(p, ")", "')' after the number of warps");
+    annotations(p, n);
     add(p, n, block(p));
     return n;
 }

@@ -221,7 +221,9 @@ static void stmt(struct printer *p, const struct node *n)
         body(p, n->kids[2]);
         break;
     case N_ROLE:
-        text_printf(p->out, "role %s(%lld, %lld) ", n->name, (long long)n->value, (long long)n->value2);
+        text_printf(p->out, "role %s(%lld, %lld)", n->name, (long long)n->value, (long long)n->value2);
+        annots(p, n);
+        put(p, " ");
         body(p, n->kids[0]);
         break;
     case N_SHARED:

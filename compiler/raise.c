@@ -445,6 +445,8 @@ static struct node *role_node(struct raiser *r, const struct op *op)
     struct node *n = node(r, N_ROLE, r->ops[op->id], op->loc);
     n->value = op->ival;
     n->value2 = op->ival2;
+    if (op->regs)
+        annot_int(r, n, "registers", op->regs);
     return add(r, n, block_node(r, op->body));
 }
 
@@ -456,6 +458,8 @@ static struct node *shared_node(struct raiser *r, const struct op *op)
     n->value = b->stages;
     add(r, n, int_node(r, b->rows));
     add(r, n, int_node(r, b->cols));
+    if (b->barrier)
+        annot(r, n, "barrier");
     if (b->swizzle)
         annot_int(r, n, "swizzle", b->swizzle);
     if (b->offset >= 0)
@@ -463,7 +467,7 @@ static struct node *shared_node(struct raiser *r, const struct op *op)
     return n;
 }
 
-// copy, put, wait, commit, barrier, arrive, await, atomic_add
+// copy, put, commit, wait, barrier, mma_commit, mma_wait, arrive, await, atomic_add
 static struct node *call_statement(struct raiser *r, const struct op *op)
 {
     struct node *f = call(r, op, op_infos[op->code].name), *n = node(r, N_EXPR, NULL, op->loc);
@@ -473,13 +477,15 @@ static struct node *call_statement(struct raiser *r, const struct op *op)
         add(r, add(r, f, subscript(r, op, op->buf2, 0, 1)), subscript(r, op, op->buf, 1, op->nargs - 1));
     else if (op->code == OP_PUT)
         add(r, add(r, f, subscript(r, op, op->buf2, 0, 1)), operand(r, op->args[1]));
-    else if (op->code == OP_WAIT)
+    else if (op->code == OP_WAIT || op->code == OP_MMA_WAIT)
         add(r, f, int_node(r, op->ival));
     else if (op->code == OP_ARRIVE || op->code == OP_AWAIT)
         add(r, f, subscript(r, op, op->buf, 0, 1));
     if (op->code == OP_AWAIT)
         add(r, f, operand(r, op->args[1]));
     annot_dist(r, n, op->dist);
+    if (op->bulk)
+        annot(r, n, "bulk");
     return add(r, n, f);
 }
 
@@ -502,6 +508,8 @@ static struct node *statement(struct raiser *r, const struct op *op)
     case OP_WAIT:
     case OP_BARRIER:
     case OP_PUT:
+    case OP_MMA_COMMIT:
+    case OP_MMA_WAIT:
     case OP_ARRIVE:
     case OP_AWAIT: return call_statement(r, op);
     }
@@ -572,6 +580,8 @@ static void sched_facts(struct raiser *r, struct node *n)
     struct annot *w = annot(r, n, "warps");
     annot_arg(r, w, int_node(r, s->warps_m));
     annot_arg(r, w, int_node(r, s->warps_n));
+    if (s->producers)
+        annot_int(r, n, "producers", s->producers);
     annot_int(r, n, "stages", s->stages);
     if (s->mma >= 0 && r->c->arch && s->mma < r->c->arch->nmmas)
         annot_name(r, n, "mma", r->c->arch->mmas[s->mma].name);

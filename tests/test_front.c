@@ -405,6 +405,11 @@ static void test_statements(void **state)
            "    at k = tile(H), i * 64 @tile(64) {\n        copy(a[s], x[t, k])\n    }\n");
     prints("role p(0, 4) { barrier() }\nshared a: bf16[4][128, 64] @swizzle(3) @offset(0)",
            "    role p(0, 4) {\n        barrier()\n    }\n    shared a: bf16[4][128, 64] @swizzle(3) @offset(0)\n");
+    prints("role p(8,4) @registers(40) { arrive(full[q%3]);await(empty[s],q-1) }\nmma_commit( )\nmma_wait(1)\n"
+           "shared full: i32[3][1, 2] @barrier\ncopy(a[s], x[t, k]) @dist(d) @bulk",
+           "    role p(8, 4) @registers(40) {\n        arrive(full[q % 3])\n        await(empty[s], q - 1)\n    }\n"
+           "    mma_commit()\n    mma_wait(1)\n    shared full: i32[3][1, 2] @barrier\n"
+           "    copy(a[s], x[t, k]) @dist(d) @bulk\n");
     prints("layout main { r: l0 l1 r0; c: w0 }\nlayout copy { r: ;\n c: r0\n }\nlet a = 1",
            "    layout main { r: l0 l1 r0; c: w0; }\n    layout copy { r:; c: r0; }\n    let a = 1\n");
     // Words that only their place makes keywords.
@@ -489,6 +494,7 @@ static void test_unequal(void **state)
                                           "role a(0, 1) { }",
                                           "role a(0, 2) { }",
                                           "role a(1, 1) { }",
+                                          "role a(1, 1) @registers(40) { }",
                                           "if a { }",
                                           "if a { } else { }",
                                           "if a { b = 1 }",

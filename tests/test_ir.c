@@ -183,9 +183,6 @@ static const char ring[] =
     "    let v: bf16[rows, cols] = bf16(g + m)\n"
     "    put(a0[1], select(rows < 5, v, bf16(1.0)))\n"
     "    h[rows, cols] = v\n"
-    "    role producer(0, 4) {\n"
-    "      barrier()\n"
-    "    }\n"
     "  }\n"
     "}\n";
 

@@ -139,7 +139,7 @@ static void check_wait(struct checker *s, const struct node *n, enum opcode code
     op_add(s, op);
 }
 
-// commit(), mma_commit(), barrier()
+// commit(), mma_commit(), depend(), barrier()
 static void check_plain(struct checker *s, const struct node *n, enum opcode code)
 {
     if (!check_nargs(s, n, 0, 0, arena_printf(s->c->arena, "%s()", n->name)))
@@ -159,7 +159,8 @@ bool check_action(struct checker *s, const struct node *n)
         enum opcode code;
         void (*fn)(struct checker *s, const struct node *n, enum opcode code);
     } actions[] = { { "commit", OP_COMMIT, check_plain },    { "wait", OP_WAIT, check_wait },
-                    { "barrier", OP_BARRIER, check_plain },  { "mma_commit", OP_MMA_COMMIT, check_plain },
+                    { "barrier", OP_BARRIER, check_plain },  { "depend", OP_DEPEND, check_plain },
+                    { "mma_commit", OP_MMA_COMMIT, check_plain },
                     { "mma_wait", OP_MMA_WAIT, check_wait }, { "arrive", OP_ARRIVE, check_mbarrier },
                     { "await", OP_AWAIT, check_mbarrier } };
     for (size_t i = 0; i < COUNTOF(actions); i++)

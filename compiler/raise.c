@@ -467,7 +467,7 @@ static struct node *shared_node(struct raiser *r, const struct op *op)
     return n;
 }
 
-// copy, put, commit, wait, barrier, mma_commit, mma_wait, arrive, await, atomic_add
+// copy, put, commit, wait, depend, barrier, mma_commit, mma_wait, arrive, await, atomic_add
 static struct node *call_statement(struct raiser *r, const struct op *op)
 {
     struct node *f = call(r, op, op_infos[op->code].name), *n = node(r, N_EXPR, NULL, op->loc);
@@ -508,6 +508,7 @@ static struct node *statement(struct raiser *r, const struct op *op)
     case OP_WAIT:
     case OP_BARRIER:
     case OP_PUT:
+    case OP_DEPEND:
     case OP_MMA_COMMIT:
     case OP_MMA_WAIT:
     case OP_ARRIVE:

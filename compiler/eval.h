@@ -59,5 +59,6 @@ double ev_scalar(const struct ev *e, const struct op *op);
 const int32_t *ev_project(struct ev *e, int which, const struct type *space,
                           const struct type *t); // which: scratch 0..7
 bool ev_valid(const struct ev *e, const struct axis *a, int64_t pos);
+double ev_element(const struct op *op, double a, double b, double c); // of an elementwise operation
 void ev_value(struct ev *e, const struct op *op); // elementwise, leaves, reductions, scans, dots, composites
 #endif

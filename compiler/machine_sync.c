@@ -286,23 +286,16 @@ static void arrive(struct machine *m, const struct op *op)
     x->complete++;
 }
 
-// The hardware keeps but the parity of phases: who asks for one of the last two cannot tell it from older or later ones.
+// The hardware keeps but the parity of phases: only the one under way and the last complete one can be asked for.
 static bool passes(struct machine *m, const struct op *op, const struct phases *x, int at, int64_t phase)
 {
-    const char *name = m->now->role->name;
-    long long asked = phase, complete = x->complete;
     if (phase < 0 || phase == x->complete - 1)
         return true;
-    if (phase < x->complete - 1)
-        machine_fault(m, op,
-                      "role '%s' waits for phase %lld of slot %d of '%s', of which %lld are complete: it takes the one "
-                      "under way for it",
-                      name, asked, at, op->buf->name, complete);
-    else if (phase > x->complete)
-        machine_fault(m, op,
-                      "role '%s' waits for phase %lld of slot %d of '%s', of which %lld are complete: it takes an "
-                      "earlier one for it",
-                      name, asked, at, op->buf->name, complete);
+    if (phase != x->complete)
+        machine_fault(
+            m, op,
+            "role '%s' waits for phase %lld of slot %d of '%s', when %lld are complete: parity cannot tell them apart",
+            m->now->role->name, (long long)phase, at, op->buf->name, (long long)x->complete);
     return false;
 }
 
@@ -370,15 +363,21 @@ void sync_run(struct machine *m, const struct op *op)
     }
 }
 
+// Between roles, every tile that was brought is for somebody.
 static void check_end(struct machine *m, const struct buf *b, struct slot *s)
 {
+    const struct shared *x = &m->shared[b->id];
+    bool read = false;
     if (s->state == SLOT_FLYING)
         machine_fault(m, s->by, "the kernel ends with copies that nobody waited for: to slot %d of '%s'",
-                      (int)(s - m->shared[b->id].slots), b->name);
-    else if (s->state == SLOT_LANDED && s->stamped)
-        for (int q = 0; q < m->n; q++)
-            if (m->shared[b->id].reads[q] && m->shared[b->id].next[q] <= s->fill)
-                bad_slot(m, s->by, b, s, "is filled with a tile that nobody reads");
+                      (int)(s - x->slots), b->name);
+    if (s->state != SLOT_LANDED || !s->stamped)
+        return;
+    for (int q = 0; q < m->n; q++)
+        if (x->reads[q])
+            read |= x->next[q] > s->fill;
+    if (!read)
+        bad_slot(m, s->by, b, s, "is filled with a tile that nobody reads");
 }
 
 static void check_arrivals(struct machine *m, const struct buf *b)

@@ -61,7 +61,7 @@ static bool note_count(void *user, struct op *op)
 {
     struct ring *r = user;
     int i = 0;
-    if (op->code != OP_EACH || !op->args[1])
+    if (op->code != OP_EACH || !op->args[1] || op->args[1]->code == OP_CONST)
         return true;
     while (i < r->ncounts && !same(r->counts[i], op->args[1]))
         i++;

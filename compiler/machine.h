@@ -52,7 +52,7 @@ struct slot {
     const struct buf *barrier;
     int at;
     int64_t phase;
-    bool seen[PROGRAMS_MAX];    // who awaited that phase
+    int64_t seen[PROGRAMS_MAX]; // 1 + time when a program awaited that phase; 0: it has not
     int64_t read[PROGRAMS_MAX]; // 1 + time of the last read; 0: none
     int64_t busy[PROGRAMS_MAX]; // 1 + group of asynchronous products that read; 0: none
     int64_t fill;               // number of this copy; -1: not by a copy

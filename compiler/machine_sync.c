@@ -88,6 +88,15 @@ static void check_unread(struct machine *m, const struct op *op, const struct bu
             bad_slot(m, op, b, s, "is written while other warps may still read it");
 }
 
+// Does this program know that the slot's copy has landed? It awaited that, or heard from one that did.
+static bool landed_for(const struct machine *m, const struct slot *s)
+{
+    bool known = !s->stamped || s->seen[m->now->number];
+    for (int q = 0; q < m->n; q++)
+        known |= s->seen[q] && m->now->knows[q] >= s->seen[q];
+    return known;
+}
+
 static void write_slot(struct machine *m, const struct op *op)
 {
     struct program *p = m->now;
@@ -98,6 +107,8 @@ static void write_slot(struct machine *m, const struct op *op)
         return;
     if (s->state == SLOT_FLYING)
         bad_slot(m, op, b, s, "is written while a copy to it is on its way");
+    else if (s->state == SLOT_LANDED && !landed_for(m, s))
+        bad_slot(m, op, b, s, "is written while a copy to it may be on its way");
     check_unread(m, op, b, s);
     bool copy = op->code == OP_COPY;
     *s = (struct slot){ .state = copy ? SLOT_FLYING : SLOT_LANDED, .by = op, .writer = p->number };
@@ -309,9 +320,7 @@ static void arrives_here(struct machine *m, const struct op *op, int at, int64_t
                 continue;
             if (s->state == SLOT_FLYING)
                 land(m, m->k->bufs.v[i], s);
-            s->seen[p->number] = true;
-            if (s->read[p->number] <= p->time)
-                s->read[p->number] = p->time + 1; // it may read from here on
+            s->seen[p->number] = p->time + 1;
         }
 }
 

@@ -4,8 +4,6 @@
 // whichever role runs ahead.
 #include "dsl.h"
 
-#include <time.h>
-
 enum { R = 100, H = 344, E = 3, C = 72, N = 4 }; // 11 trips; two tiles of columns; lists of 64, 0, 30 and 6 rows
 
 static const char source[] =
@@ -131,6 +129,42 @@ static void means_the_same(void **state)
                 assert_memory_equal(first, got, sizeof got);
         }
         assert_true(near(want, first));
+        dsl_close(&d);
+    }
+}
+
+struct ops {
+    struct ctx *c;
+    VEC(struct op *) ops;
+};
+
+static bool list(void *user, struct op *op)
+{
+    struct ops *l = user;
+    VEC_PUSH(l->c->arena, &l->ops, op);
+    return true;
+}
+
+static void clones_keep_everything(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < COUNTOF(all); i++) {
+        struct dsl d;
+        float want[R * C];
+        dsl_open(&d, "sm_90a", source);
+        struct kernel *k = laid_out(&d, all[i][0], all[i][1], want), *copy = kernel_clone(&d.c, k);
+        struct ops a = { .c = &d.c }, b = { .c = &d.c };
+        walk(k->body, list, &a);
+        walk(copy->body, list, &b);
+        assert_int_equal(a.ops.n, b.ops.n);
+        for (int j = 0; j < a.ops.n; j++) {
+            const struct op *x = a.ops.v[j], *y = b.ops.v[j];
+            assert_ptr_not_equal(x, y);
+            assert_true(x->code == y->code && x->ival == y->ival && x->ival2 == y->ival2 && x->regs == y->regs &&
+                        x->bulk == y->bulk);
+            assert_true(!x->buf == !y->buf && (!x->buf || (x->buf != y->buf && x->buf->barrier == y->buf->barrier)));
+        }
+        assert_memory_equal(&k->sched, &copy->sched, sizeof k->sched);
         dsl_close(&d);
     }
 }
@@ -417,7 +451,8 @@ static void objects(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(means_the_same), cmocka_unit_test(objects) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(clones_keep_everything), cmocka_unit_test(means_the_same),
+                                        cmocka_unit_test(objects) };
     fill();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -372,7 +372,7 @@ void sync_run(struct machine *m, const struct op *op)
     }
 }
 
-// Between roles, every tile that was brought is for somebody.
+// Between roles, every tile that was brought is for somebody, who gives its slot back.
 static void check_end(struct machine *m, const struct buf *b, struct slot *s)
 {
     const struct shared *x = &m->shared[b->id];
@@ -382,9 +382,12 @@ static void check_end(struct machine *m, const struct buf *b, struct slot *s)
                       (int)(s - x->slots), b->name);
     if (s->state != SLOT_LANDED || !s->stamped)
         return;
-    for (int q = 0; q < m->n; q++)
-        if (x->reads[q])
-            read |= x->next[q] > s->fill;
+    for (int q = 0; q < m->n; q++) {
+        read |= x->reads[q] && x->next[q] > s->fill;
+        if (s->read[q] > m->programs[q].time)
+            machine_fault(m, m->programs[q].role, "role '%s' reads slot %d of '%s', but does not give it back",
+                          m->programs[q].role->name, (int)(s - x->slots), b->name);
+    }
     if (!read)
         bad_slot(m, s->by, b, s, "is filled with a tile that nobody reads");
 }

@@ -332,7 +332,7 @@ static const struct fault_case faults[] = {
     { "product", "stays", "products do not await the full slot", DROP, OP_AWAIT, 1, 0, 0, "is read", true },
     { "product", "stays", "full never arrives", DROP, OP_ARRIVE, 0, 0, 0, "needs an 'arrive' behind it", true },
     { "product", "stays", "empty never arrives", DROP, OP_ARRIVE, 1, 0, 0, "no role can go on", true },
-    { "product", "stays", "the last slot is not given back", DROP, OP_ARRIVE, 2, 0, 0, "no role can go on", true },
+    { "product", "stays", "the last slot is not given back", DROP, OP_ARRIVE, 2, 0, 0, "does not give it back", true },
     { "product", "stays", "full arrives twice", TWICE, OP_ARRIVE, 0, 0, 0, "phase", true },
     { "product", "stays", "empty arrives twice", TWICE, OP_ARRIVE, 1, 0, 0, "", true },
     { "product", "stays", "empty: a phase late", PLUS, OP_AWAIT, 0, 1, 1, "no role can go on", true },
@@ -373,11 +373,12 @@ static const struct fault_case faults[] = {
     { "product", "stays", "an operand for the other", LESS_READ, OP_MMA, 0, 0, 0, "nobody reads", true },
     { "product", "once", "copies do not await the empty slot", DROP, OP_AWAIT, 0, 0, 0, "is written while", true },
     { "product", "once", "empty never arrives", DROP, OP_ARRIVE, 1, 0, 0, "no role can go on", true },
+    { "product", "once", "the last slot is not given back", DROP, OP_ARRIVE, 2, 0, 0, "does not give it back", true },
     { "product", "once", "no group", DROP, OP_MMA_COMMIT, 0, 0, 0, "products under way", true },
     { "product", "once", "empty: a phase early", PLUS, OP_AWAIT, 0, 1, -1, "is written while", true },
     { "boxes", "stays", "copies do not await the empty slot", DROP, OP_AWAIT, 0, 0, 0, "is written while", true },
     { "boxes", "stays", "full: a phase early", PLUS, OP_AWAIT, 1, 1, -1, "is read", true },
-    { "boxes", "stays", "the last slot is not given back", DROP, OP_ARRIVE, 2, 0, 0, "no role can go on", true },
+    { "boxes", "stays", "the last slot is not given back", DROP, OP_ARRIVE, 2, 0, 0, "does not give it back", true },
     { "boxes", "stays", "products waited for one group less", COUNT, OP_MMA_WAIT, 0, 0, 2, "products under way", true },
     { "boxes", "plain", "copies waited for one group less", COUNT, OP_WAIT, 0, 0, 2, "before its copy was waited for", true },
     { "boxes", "plain", "copies not waited for", DROP, OP_WAIT, 0, 0, 0, "before its copy was waited for", true },
@@ -449,10 +450,93 @@ static void objects(void **state)
     assert_int_equal(missed, 0);
 }
 
+// ---- two roles that read one ring ---------------------------------------------------------------------------------
+
+struct twin {
+    struct kernel *k, *copy;
+    struct op **kept; // of k, by id
+};
+
+static bool keep(void *user, struct op *op)
+{
+    struct twin *t = user;
+    t->kept[op->id] = op;
+    return true;
+}
+
+static bool renumber(void *user, struct op *op)
+{
+    ((struct twin *)user)->kept[op->id] = NULL; // inside the role: the copy's own
+    op->id = ((struct twin *)user)->k->nops++;
+    return true;
+}
+
+static bool join(void *user, struct op *op)
+{
+    const struct twin *t = user;
+    struct op **kept = t->kept;
+    for (int i = 0; i < op->nargs; i++)
+        op->args[i] = op->args[i]->id < t->copy->nops && kept[op->args[i]->id] ? kept[op->args[i]->id] : op->args[i];
+    for (int i = 0; i < op->type.rank; i++)
+        op->type.axes[i] = t->k->axes.v[op->type.axes[i]->id];
+    op->axis = op->axis ? t->k->axes.v[op->axis->id] : NULL;
+    op->buf = op->buf ? t->k->bufs.v[op->buf->id] : NULL;
+    op->buf2 = op->buf2 ? t->k->bufs.v[op->buf2->id] : NULL;
+    op->var = op->var ? t->k->vars.v[op->var->id] : NULL;
+    return true;
+}
+
+// The products' role once more, on four warps of its own: each slot has two readers.
+static void second_reader(struct dsl *d, struct kernel *k)
+{
+    struct twin t = { k, kernel_clone(&d->c, k), NEWN(d->c.arena, struct op *, k->nops) };
+    struct spot s = spot_of(k, OP_ROLE, 1), from = spot_of(t.copy, OP_ROLE, 1);
+    struct op *role = from.b->ops.v[from.at];
+    walk(k->body, keep, &t);
+    role->id = k->nops++;
+    walk(role->body, renumber, &t);
+    walk(role->body, join, &t);
+    role->name = "more";
+    role->ival = 8;
+    k->sched.producers += 4;
+    block_insert(&d->c, s.b, s.at + 1, role);
+}
+
+static void two_readers(void **state)
+{
+    static const struct fault_case broken[] = {
+        { "product", "stays", "the second reader does not give slots back", DROP, OP_ARRIVE, 3, 0, 0,
+          "once more than another role", true },
+        { "product", "stays", "the second reader does not wait", DROP, OP_AWAIT, 2, 0, 0, "before its copy", true },
+        { "product", "stays", "the second reader keeps the last slot", DROP, OP_ARRIVE, 4, 0, 0, "", true },
+        { "product", "stays", "the first reader does not give slots back", DROP, OP_ARRIVE, 1, 0, 0, "", true },
+    };
+    (void)state;
+    for (int i = -1; i < (int)COUNTOF(broken); i++) {
+        struct dsl d;
+        float want[R * C];
+        struct text t;
+        const char *why;
+        dsl_open(&d, "sm_90a", source);
+        struct kernel *k = laid_out(&d, "product", "stays", want);
+        second_reader(&d, k);
+        if (i >= 0)
+            break_it(&d, k, &broken[i]);
+        bool ok = verify(&d.c, k, ST_LAYOUT);
+        dsl_errors(&d, &t);
+        bool seen = eval_sees(&d, k, want, &why);
+        if (i < 0 && (!ok || seen))
+            fail_msg("%s%s", t.s, seen ? why : "");
+        if (i >= 0 && (ok || !seen || !strstr(t.s, broken[i].says)))
+            fail_msg("%s: %s %s", broken[i].what, t.s, seen ? why : "not seen by eval");
+        dsl_close(&d);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(clones_keep_everything), cmocka_unit_test(means_the_same),
-                                        cmocka_unit_test(objects) };
+                                        cmocka_unit_test(objects), cmocka_unit_test(two_readers) };
     fill();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

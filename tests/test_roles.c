@@ -245,6 +245,7 @@ enum how {
     BARRIER,   // an op of that code stands before it
     LESS_READ, // of the two operands of a product the second is the first
     BULK,      // a copy by threads is one of the engine
+    DIMENSION, // operand `arg` is the n-th dimension
 };
 struct fault_case {
     const char *kernel, *variant, *what;
@@ -317,6 +318,12 @@ static void break_it(struct dsl *d, struct kernel *k, const struct fault_case *f
         return;
     case LESS_READ: op->buf2 = op->buf; return;
     case BULK: op->bulk = true; return;
+    case DIMENSION:
+        twin = constant(d, k, &s, 0);
+        twin->code = OP_DIM;
+        twin->dim = k->dims.v[f->n];
+        op->args[f->arg] = twin;
+        return;
     case UP:
     case OUTSIDE:
     case INSIDE:
@@ -369,6 +376,7 @@ static const struct fault_case faults[] = {
     { "product", "stays", "a trip less of copies", PLUS, OP_EACH, 0, 1, -1, "no role can go on", true },
     { "product", "stays", "a trip more of copies", PLUS, OP_EACH, 0, 1, 1, "", true },
     { "product", "stays", "a trip less of products", PLUS, OP_EACH, 1, 1, -1, "", true },
+    { "product", "stays", "as many products as a dimension that copies do not know", DIMENSION, OP_EACH, 1, 1, 3, "", true },
     { "product", "stays", "the last slot of no trips", TO, OP_GE, 1, 0, 5, "", false },
     { "product", "stays", "an operand for the other", LESS_READ, OP_MMA, 0, 0, 0, "nobody reads", true },
     { "product", "once", "copies do not await the empty slot", DROP, OP_AWAIT, 0, 0, 0, "is written while", true },

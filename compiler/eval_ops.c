@@ -150,7 +150,7 @@ static double unary(const struct op *op, double a)
     return 0;
 }
 
-static double element(const struct op *op, double a, double b, double c)
+double ev_element(const struct op *op, double a, double b, double c)
 {
     if (op->code == OP_SELECT)
         return a != 0 ? b : c;
@@ -176,8 +176,8 @@ static void elementwise(struct ev *e, const struct op *op)
         idx[i] = ev_project(e, i, &op->type, &op->args[i]->type);
     }
     for (int64_t k = 0; k < n; k++)
-        out[k] =
-            element(op, in[0][idx[0][k]], op->nargs > 1 ? in[1][idx[1][k]] : 0, op->nargs > 2 ? in[2][idx[2][k]] : 0);
+        out[k] = ev_element(op, in[0][idx[0][k]], op->nargs > 1 ? in[1][idx[1][k]] : 0,
+                            op->nargs > 2 ? in[2][idx[2][k]] : 0);
 }
 
 static double leaf(struct ev *e, const struct op *op)

@@ -325,9 +325,11 @@ struct eval_arg {
     int64_t nbytes; // of data; accesses past it are errors of eval, not of the DSL
 };
 struct eval_opts {
-    int default_tile;   // extent of tile axes that have no size yet (0: 16)
-    int64_t max_blocks; // 0: all
-    bool late_copies;   // asynchronous copies land at their wait, their slots read as NaN until then
+    int default_tile;          // extent of tile axes that have no size yet (0: 16)
+    int64_t max_blocks;        // 0: all
+    bool late_copies;          // asynchronous copies land at their wait, their slots read as NaN until then
+    bool consumers_first;      // which role goes on when several can: those that do not copy; else those that do
+    int64_t persistent_blocks; // blocks that share the tiles of a persistent grid (0: 2)
 };
 // args: one a param in order, then dims: values of the free dims in order. false and *why (arena) on a fault:
 // uniform conditions that are not, an unwaited slot read, an access past nbytes.

@@ -6,7 +6,7 @@
 //   sched       sizes are powers of two; threads within the arch's limits
 //   layout      no dot; every register tile has homes that are a bijection onto (register, lane, warp); operands live
 //               where the operation reads them; shared buffers lie apart and inside the block's bytes; copies, puts and
-//               mmas fit them; the ring is safe (verify_ring.c)
+//               mmas fit them; roles and barriers stand where they may (verify_roles.c); rings are safe (verify_ring.c)
 #include "verify.h"
 
 #include <string.h>
@@ -132,8 +132,14 @@ static void check_op(struct check *v, const struct op *op)
 
 static void check_block(struct check *v, const struct block *b)
 {
-    for (int i = 0; i < b->ops.n; i++)
-        check_op(v, b->ops.v[i]);
+    for (int i = 0; i < b->ops.n; i++) {
+        const struct op *op = b->ops.v[i];
+        if (v->after >= ST_LAYOUT && v->k->laid_out)
+            check_roles(v, b, i);
+        v->role = op->code == OP_ROLE ? op : v->role;
+        check_op(v, op);
+        v->role = op->code == OP_ROLE ? NULL : v->role;
+    }
     for (int i = 0; i < b->ops.n; i++) {
         v->live[b->ops.v[i]->id] = false;
         if (b->ops.v[i]->code == OP_RANGE)
@@ -150,12 +156,12 @@ static void check_sizes(struct check *v)
     for (int i = 0; i < k->axes.n; i++)
         if (k->axes.v[i]->size < 1 || k->axes.v[i]->size & (k->axes.v[i]->size - 1))
             fault(v, k->axes.v[i]->loc, "axis '%s' has size %d", k->axes.v[i]->name, k->axes.v[i]->size);
-    int threads = k->sched.warps_m * k->sched.warps_n * (a ? a->lanes : 1);
+    int warps = k->sched.warps_m * k->sched.warps_n + k->sched.producers, threads = warps * (a ? a->lanes : 1);
     if (a && threads > a->max_threads) {
         v->faults++;
         error(v->c, k->sched.loc.line ? k->sched.loc : k->loc,
-              "%d warps of %d lanes are %d threads; a block of %s has at most %d", k->sched.warps_m * k->sched.warps_n,
-              a->lanes, threads, a->name, a->max_threads);
+              "%d warps of %d lanes are %d threads; a block of %s has at most %d", warps, a->lanes, threads, a->name,
+              a->max_threads);
     }
 }
 
@@ -207,6 +213,9 @@ static void check_tile(struct check *v, struct loc at, const struct type *t, int
             *set |= bit;
         }
     }
+    if (v->role && v->role->ival2 > 0 && warps >> log2_of(v->role->ival2))
+        fault(v, at, "a tile of layout '%s' is spread over more warps than role '%s' has", v->k->dists.v[dist].name,
+              v->role->name);
 }
 
 // A value is read in the registers of the thread that computes with it: nothing moves between distributions.

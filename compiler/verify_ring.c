@@ -1,230 +1,247 @@
-// Part of verify: is shared memory used safely? The control structure alone is run, with 0, 1, 2 ... trips of every loop whose
-// count is not constant and both sides of every such condition; slots are followed through the states below. The ring
-// repeats after `stages` trips, so 2 * stages + 2 trips show every meeting of a copy with a read.
+// Part of verify: is shared memory used safely? The kernel is run on the machine that eval uses (machine.c), with scalars only,
+// as far as they can be known: 0, 1, 2 ... trips of every loop whose count is not constant, two tiles with different counts
+// where a persistent grid carries its rings from tile to tile, both sides of conditions that cannot be told, roles in both
+// orders. A ring repeats after `stages` trips and its parities after twice as many, so 2 * stages + 2 trips show every
+// meeting of a copy with a read. The machine finds the faults: machine.h says which.
 //
-//   a slot is   EMPTY    nobody wrote it
-//               FLYING   a copy is on its way: until a wait retires its group
-//               LANDED   written, but other threads may not see it before a barrier
-//               READY    written and visible to all
-// and may have been read since the last barrier: then it must not be written.
+// A value is KNOWN, UNKNOWN, or ASSUMED: it comes from a trip count of this run. Counts that are the same value run alike,
+// others differ. An assumed value stands for larger ones too: comparing it with a constant past this run's counts tells
+// nothing.
 #include "verify.h"
+
+#include "eval.h"
 
 #include <string.h>
 
-enum slot_state { EMPTY, FLYING, LANDED, READY };
-enum { STEPS_MAX = 200000, TRIALS_MAX = 40 };
+enum { STEPS_MAX = 200000, FIXED_MAX = 40, COUNTS_MAX = 16, TILES = 2 };
+enum certainty { UNKNOWN, ASSUMED, KNOWN };
 
-struct slot {
-    enum slot_state state;
-    int group; // FLYING: which
-    bool read; // since the last barrier
+struct fact {
+    double v;
+    enum certainty how;
+};
+struct facts { // of one program
+    struct fact *op, *var, *origin, *counter;
+    int tile;
 };
 struct ring {
     struct check *v;
-    struct slot **slots; // by buf id
-    int64_t *value;      // by op id: scalars
-    bool *known;
-    int64_t *counter, *origin;   // by op id, by axis id
-    int opened, closed, retired; // groups: copies so far in the open one; counts
-    int trips;                   // of loops without constant bounds
-    bool taken;                  // which side of conditions
-    int steps;
-    bool failed;
+    struct machine m;
+    struct facts *now;
+    int *rank; // by op id: 1 + which trip count this is; 0: none
+    const struct op *counts[COUNTS_MAX];
+    int ncounts, most;            // the longest run
+    int trips[TILES];             // of each tile
+    bool taken;                   // which side of conditions
+    bool asked_trips, asked_side; // did it matter?
 };
 
-static bool ring_fault(struct ring *r, const struct op *op, const char *what, const struct buf *b, int slot)
+// ---- which values are trip counts --------------------------------------------------------------------------------
+
+static bool same(const struct op *a, const struct op *b)
 {
-    if (!r->failed)
-        fault(r->v, op->loc, "slot %d of '%s' %s (in a run with %d trips)", slot, b->name, what, r->trips);
-    r->failed = true;
-    return false;
+    if (a == b)
+        return true;
+    unsigned flags = op_infos[a->code].flags;
+    bool fixed = flags & F_PURE || (a->code == OP_LOAD && (a->buf->kind == BUF_IN || a->buf->kind == BUF_MAP));
+    if (a->code != b->code || !fixed || a->type.rank || b->type.rank || a->type.elem != b->type.elem ||
+        a->nargs != b->nargs)
+        return false;
+    if (a->ival != b->ival || memcmp(&a->fval, &b->fval, sizeof a->fval) != 0 || a->dim != b->dim ||
+        a->param != b->param || a->axis != b->axis || a->region != b->region || a->clause != b->clause ||
+        a->buf != b->buf)
+        return false;
+    for (int i = 0; i < a->nargs; i++)
+        if (!same(a->args[i], b->args[i]))
+            return false;
+    return true;
+}
+
+static bool note_count(void *user, struct op *op)
+{
+    struct ring *r = user;
+    int i = 0;
+    if (op->code != OP_EACH || !op->args[1] || op->args[1]->code == OP_CONST)
+        return true;
+    while (i < r->ncounts && !same(r->counts[i], op->args[1]))
+        i++;
+    if (i == COUNTS_MAX)
+        i--;
+    r->counts[i] = op->args[1];
+    r->ncounts = i == r->ncounts ? i + 1 : r->ncounts;
+    r->rank[op->args[1]->id] = i + 1;
+    return true;
+}
+
+static int trips_of(struct ring *r, int rank)
+{
+    r->asked_trips = true;
+    return (r->trips[r->now->tile] + rank) % (r->most + 1);
 }
 
 // ---- scalars -----------------------------------------------------------------------------------------------------
 
-static bool scalar(const struct ring *r, const struct op *op, int64_t *out)
+static bool elementwise(const struct op *op)
 {
-    *out = r->value[op->id];
-    return r->known[op->id];
+    enum type_rule rule = op_infos[op->code].rule;
+    return rule >= TR_SAME && rule <= TR_CAST && op->nargs >= 1 && op->nargs <= 3;
 }
 
-static bool arithmetic(enum opcode code, int64_t a, int64_t b, int64_t *out)
+static struct fact combine(const struct ring *r, const struct op *op)
 {
-    switch ((int)code) {
-    case OP_ADD: *out = a + b; return true;
-    case OP_SUB: *out = a - b; return true;
-    case OP_MUL: *out = a * b; return true;
-    case OP_DIV: *out = b ? a / b : 0; return true;
-    case OP_REM: *out = b ? a % b : 0; return true;
-    case OP_AND: *out = a & b; return true;
-    case OP_MIN: *out = a < b ? a : b; return true;
-    case OP_MAX: *out = a > b ? a : b; return true;
-    case OP_EQ: *out = a == b; return true;
-    case OP_LT: *out = a < b; return true;
+    struct fact a[3] = { { 0 } }, unknown = { 0 };
+    enum certainty how = KNOWN;
+    for (int i = 0; i < op->nargs; i++) {
+        a[i] = r->now->op[op->args[i]->id];
+        how = a[i].how < how ? a[i].how : how;
     }
-    return false;
+    if (op->code == OP_SELECT && a[0].how != UNKNOWN) // the other side is not looked at
+        return a[a[0].v != 0 ? 1 : 2];
+    if (op_infos[op->code].rule == TR_COMPARE)
+        for (int i = 0; i < 2; i++)
+            if (a[i].how == KNOWN && a[1 - i].how == ASSUMED && a[i].v > r->most)
+                return unknown;
+    return how == UNKNOWN ? unknown : (struct fact){ ev_element(op, a[0].v, a[1].v, a[2].v), how };
 }
 
-static void compute(struct ring *r, const struct op *op)
+static struct fact leaf(const struct ring *r, const struct op *op)
 {
-    int64_t a = 0, b = 0;
-    if (op->type.rank)
-        return;
-    r->known[op->id] = true;
     if (op->code == OP_CONST)
-        r->value[op->id] = op->ival;
-    else if (op->code == OP_ORIGIN && op->region && op->region->code == OP_EACH)
-        r->value[op->id] = r->counter[op->region->id];
-    else if (op->code == OP_ORIGIN && !op->region)
-        r->value[op->id] = r->origin[op->axis->id];
-    else if (op->nargs == 2 && scalar(r, op->args[0], &a) && scalar(r, op->args[1], &b))
-        r->known[op->id] = arithmetic(op->code, a, b, &r->value[op->id]);
-    else if (op->code == OP_SELECT && scalar(r, op->args[0], &a))
-        r->known[op->id] = scalar(r, op->args[a ? 1 : 2], &r->value[op->id]);
+        return (struct fact){ elem_is_float(op->type.elem) ? op->fval : (double)op->ival, KNOWN };
+    if (op->code == OP_DIM && op->dim->bound >= 0)
+        return (struct fact){ (double)op->dim->bound, KNOWN };
+    if (op->code == OP_GET)
+        return r->now->var[op->var->id];
+    if (op->code == OP_ORIGIN && op->region && op->region->code == OP_EACH)
+        return r->now->counter[op->region->id];
+    if (op->code == OP_ORIGIN && !op->region)
+        return r->now->origin[op->axis->id];
+    return (struct fact){ 0 };
+}
+
+static void run(struct machine *m, const struct op *op)
+{
+    struct ring *r = m->user;
+    struct fact *to = &r->now->op[op->id];
+    if (op->code == OP_VAR || op->code == OP_SET) {
+        r->now->var[op->var->id] = r->now->op[op->args[0]->id];
+        return;
+    }
+    if (op->code == OP_AT || op->code == OP_RANGE) {
+        r->now->origin[op->axis->id] = r->now->op[op->args[0]->id];
+        return;
+    }
+    *to = op->type.rank ? (struct fact){ 0 } : elementwise(op) ? combine(r, op) : leaf(r, op);
+    if (to->how == UNKNOWN && r->rank[op->id])
+        *to = (struct fact){ trips_of(r, r->rank[op->id] - 1), ASSUMED };
+}
+
+// ---- the machine's domain ----------------------------------------------------------------------------------------
+
+static void enter(struct machine *m, struct program *p)
+{
+    struct ring *r = m->user;
+    struct facts *f = p->values;
+    if (!f) {
+        p->values = f = NEW(m->c->arena, struct facts);
+        f->op = NEWN(m->c->arena, struct fact, m->k->nops + 1);
+        f->var = NEWN(m->c->arena, struct fact, m->k->vars.n + 1);
+        f->origin = NEWN(m->c->arena, struct fact, m->k->axes.n + 1);
+        f->counter = NEWN(m->c->arena, struct fact, m->k->nops + 1);
+    }
+    r->now = f;
+}
+
+static bool scalar(struct machine *m, const struct op *op, int64_t *v)
+{
+    const struct fact *f = &((struct ring *)m->user)->now->op[op->id];
+    *v = (int64_t)f->v;
+    return f->how != UNKNOWN;
+}
+
+// A long constant count without roles behaves as any other.
+static void bounds(struct machine *m, const struct op *op, int64_t *lo, int64_t *hi, int64_t *step)
+{
+    struct ring *r = m->user;
+    const struct fact *a = &r->now->op[op->args[0]->id], *b = &r->now->op[op->args[1]->id];
+    *step = op->code == OP_FOR ? op->axis->size : 1;
+    *lo = a->how != UNKNOWN ? (int64_t)a->v : 0;
+    *hi = (int64_t)b->v;
+    bool told = b->how == KNOWN ? a->how == KNOWN : b->how == ASSUMED && op->code == OP_EACH;
+    if (!told || (b->how == KNOWN && m->n == 1 && (*hi - *lo) / *step > FIXED_MAX))
+        *hi = *lo + *step * trips_of(r, 0);
+    r->now->counter[op->id].how = told ? b->how : ASSUMED;
+}
+
+static void trip(struct machine *m, const struct op *op, int64_t i, int64_t hi)
+{
+    struct ring *r = m->user;
+    (void)hi;
+    r->now->counter[op->id].v = (double)i;
+    if (op->code == OP_FOR)
+        r->now->origin[op->axis->id] = r->now->counter[op->id];
+}
+
+static bool condition(struct machine *m, const struct op *op)
+{
+    struct ring *r = m->user;
+    const struct fact *f = &r->now->op[op->args[0]->id];
+    r->asked_side |= f->how == UNKNOWN;
+    return f->how == UNKNOWN ? r->taken : f->v != 0;
+}
+
+static int64_t tiles(struct machine *m, const struct op *op)
+{
+    (void)op;
+    return m->k->sched.persistent ? TILES : 1;
+}
+
+static bool tile(struct machine *m, const struct op *op, int64_t n)
+{
+    struct ring *r = m->user;
+    r->now->tile = (int)n;
+    for (int i = 0; i < op->nclauses; i++)
+        if (op->clauses[i].axis)
+            r->now->origin[op->clauses[i].axis->id] = (struct fact){ 0 };
+    return true;
+}
+
+static void report(struct machine *m, const struct op *op, const char *text)
+{
+    const struct ring *r = m->user;
+    if (m->k->sched.persistent)
+        fault(r->v, op ? op->loc : m->k->loc, "%s (in a run of two tiles, with %d and %d trips)", text, r->trips[0],
+              r->trips[1]);
     else
-        r->known[op->id] = false;
+        fault(r->v, op ? op->loc : m->k->loc, "%s (in a run with %d trips)", text, r->trips[0]);
 }
 
-// ---- shared memory -----------------------------------------------------------------------------------------------
+// ---- runs --------------------------------------------------------------------------------------------------------
 
-static struct slot *slot_of(struct ring *r, const struct op *op, const struct buf *b, const struct op *index, int *n)
+static void trial(struct ring *r, bool consumers_first, bool taken)
 {
-    int64_t i;
-    if (!scalar(r, index, &i) || i < 0 || i >= b->stages) {
-        if (!r->failed)
-            fault(r->v, op->loc, "which slot of '%s' this is cannot be told, or it is outside 0..%d", b->name,
-                  b->stages - 1);
-        r->failed = true;
-        return NULL;
+    r->m.consumers_first = consumers_first;
+    r->taken = taken;
+    for (int i = 0; i < r->m.n; i++)
+        if (r->m.programs[i].values)
+            ((struct facts *)r->m.programs[i].values)->tile = 0;
+    machine_block(&r->m, 0);
+}
+
+// Both orders where there are roles, both sides where conditions cannot be told.
+static bool trials(struct ring *r, int first, int second)
+{
+    r->trips[0] = first;
+    r->trips[1] = second;
+    for (int order = 0; order < (r->m.n > 1 ? 2 : 1); order++) {
+        r->asked_side = false;
+        trial(r, order, true);
+        if (r->asked_side && !r->m.failed)
+            trial(r, order, false);
+        if (r->m.failed)
+            return false;
     }
-    if (!r->slots[b->id])
-        r->slots[b->id] = NEWN(r->v->c->arena, struct slot, b->stages);
-    *n = (int)i;
-    return &r->slots[b->id][i];
-}
-
-static void write_slot(struct ring *r, const struct op *op, enum slot_state becomes)
-{
-    int n;
-    struct slot *s = slot_of(r, op, op->buf2, op->args[0], &n);
-    if (!s)
-        return;
-    if (s->read)
-        ring_fault(r, op, "is written while other warps may still read it", op->buf2, n);
-    if (s->state == FLYING)
-        ring_fault(r, op, "is written while a copy to it is on its way", op->buf2, n);
-    s->state = becomes;
-    s->group = r->closed;
-    r->opened += becomes == FLYING;
-}
-
-static void read_slot(struct ring *r, const struct op *op, const struct buf *b, const struct op *index)
-{
-    static const char *const why[] = { "is read but never written", "is read before its copy was waited for",
-                                       "is read before a barrier makes it visible" };
-    int n;
-    struct slot *s = slot_of(r, op, b, index, &n);
-    if (!s)
-        return;
-    if (s->state != READY)
-        ring_fault(r, op, why[s->state], b, n);
-    s->read = true;
-}
-
-static void each_slot(struct ring *r, void (*fn)(struct ring *r, struct slot *s))
-{
-    for (int i = 0; i < r->v->k->bufs.n; i++)
-        for (int j = 0; r->slots[i] && j < r->v->k->bufs.v[i]->stages; j++)
-            fn(r, &r->slots[i][j]);
-}
-
-static void land(struct ring *r, struct slot *s)
-{
-    if (s->state == FLYING && s->group < r->retired)
-        s->state = LANDED;
-}
-
-static void show(struct ring *r, struct slot *s)
-{
-    (void)r;
-    s->read = false;
-    if (s->state == LANDED)
-        s->state = READY;
-}
-
-static void wait_for(struct ring *r, int64_t pending)
-{
-    int done = r->closed - (int)pending;
-    r->retired = done > r->retired ? done : r->retired;
-    each_slot(r, land);
-}
-
-// ---- control -----------------------------------------------------------------------------------------------------
-
-static void run_block(struct ring *r, const struct block *b);
-
-static void loop(struct ring *r, const struct op *op)
-{
-    int64_t lo, hi, step = op->code == OP_FOR ? op->axis->size : 1;
-    bool fixed = scalar(r, op->args[0], &lo) & scalar(r, op->args[1], &hi);
-    int64_t trips = fixed ? (hi > lo ? (hi - lo + step - 1) / step : 0) : r->trips;
-    if (!scalar(r, op->args[0], &lo))
-        lo = 0;
-    if (fixed && trips > TRIALS_MAX) // the ring repeats: a constant count behaves as any other
-        trips = r->trips;
-    for (int64_t i = 0; i < trips && !r->failed; i++) {
-        if (op->code == OP_FOR)
-            r->origin[op->axis->id] = lo + i * step;
-        else
-            r->counter[op->id] = lo + i;
-        run_block(r, op->body);
-    }
-}
-
-static void branch(struct ring *r, const struct op *op)
-{
-    int64_t cond;
-    if (!scalar(r, op->args[0], &cond))
-        cond = r->taken;
-    if (cond)
-        run_block(r, op->body);
-    else if (op->other)
-        run_block(r, op->other);
-}
-
-static void run_op(struct ring *r, const struct op *op)
-{
-    switch ((int)op->code) {
-    case OP_FOR:
-    case OP_EACH: loop(r, op); break;
-    case OP_IF: branch(r, op); break;
-    case OP_PARALLEL:
-    case OP_ROLE: run_block(r, op->body); break;
-    case OP_AT:
-        if (!scalar(r, op->args[0], &r->origin[op->axis->id]))
-            r->origin[op->axis->id] = 0;
-        run_block(r, op->body);
-        break;
-    case OP_COPY: write_slot(r, op, FLYING); break;
-    case OP_PUT: write_slot(r, op, LANDED); break;
-    case OP_COMMIT:
-        r->closed++;
-        r->opened = 0;
-        break;
-    case OP_WAIT: wait_for(r, op->ival); break;
-    case OP_BARRIER: each_slot(r, show); break;
-    case OP_MMA:
-        read_slot(r, op, op->buf, op->args[1]);
-        read_slot(r, op, op->buf2, op->args[2]);
-        break;
-    default: compute(r, op);
-    }
-}
-
-static void run_block(struct ring *r, const struct block *b)
-{
-    for (int i = 0; i < b->ops.n && !r->failed && r->steps++ < STEPS_MAX; i++)
-        run_op(r, b->ops.v[i]);
+    return r->asked_trips;
 }
 
 static bool uses_shared(void *user, struct op *op)
@@ -235,27 +252,23 @@ static bool uses_shared(void *user, struct op *op)
     return true;
 }
 
-static void trial(struct check *v, int trips, bool taken)
-{
-    const struct kernel *k = v->k;
-    struct ring r = { .v = v, .trips = trips, .taken = taken };
-    r.slots = NEWN(v->c->arena, struct slot *, k->bufs.n + 1);
-    r.value = NEWN(v->c->arena, int64_t, k->nops + 1);
-    r.known = NEWN(v->c->arena, bool, k->nops + 1);
-    r.counter = NEWN(v->c->arena, int64_t, k->nops + 1);
-    r.origin = NEWN(v->c->arena, int64_t, k->axes.n + 1);
-    run_block(&r, k->body);
-    if (!r.failed && (r.opened || r.retired < r.closed))
-        fault(v, k->loc, "the kernel ends with copies that nobody waited for (in a run with %d trips)", trips);
-}
-
 void check_ring(struct check *v)
 {
+    static const struct domain domain = { enter, scalar, bounds, trip, condition, tiles, tile, run, NULL, report };
+    struct ring r = { .v = v, .m = { .c = v->c, .k = v->k, .d = &domain, .steps_max = STEPS_MAX, .blocks = 1 } };
     int stages = 0;
+    r.m.user = &r;
     walk(v->k->body, uses_shared, &stages);
-    for (int n = 0; stages && n <= 2 * stages + 2 && !v->faults; n++) {
-        trial(v, n, true);
-        if (!v->faults)
-            trial(v, n, false);
-    }
+    if (!stages)
+        return;
+    r.most = 2 * stages + 2;
+    r.rank = NEWN(v->c->arena, int, v->k->nops + 1);
+    walk(v->k->body, note_count, &r);
+    if (!machine_open(&r.m))
+        return;
+    const int next[] = { 0, 1, stages, stages + 1, r.most };
+    for (int n = 0; n <= r.most; n++)
+        for (size_t j = 0; j < (v->k->sched.persistent ? COUNTOF(next) : 1); j++)
+            if (!trials(&r, n, v->k->sched.persistent ? next[j] : n))
+                return;
 }

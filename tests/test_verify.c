@@ -9,20 +9,20 @@ struct change {
     int which; // occurrence of `from`, 0 the first
 };
 static const struct change changes[] = {
-    { "sm_90a", "gate_up", "r128", "wait(2)", "wait(3)", "before its copy was waited for", 0 },
-    { "sm_90a", "gate_up", "r128", "            wait(2)\n", "", "before its copy was waited for", 0 },
-    { "sm_90a", "gate_up", "r128", "            barrier()\n", "", "before a barrier", 0 },
-    { "sm_90a", "gate_up", "r128", "+ 3", "+ 4", "slot", 0 },         // the copy goes into the slot being read
-    { "sm_90a", "gate_up", "r128", "each(3)", "each(2)", "slot", 0 }, // the ring is filled one short
-    { "sm_90a", "gate_up", "r128", "            commit()\n", "", "waited for", 1 },
-    { "sm_90a", "gate_up", "r128", "        wait(0)\n", "", "nobody waited for", 0 },
-    { "sm_90a", "gate_up", "r128", "& 3", "& 7", "outside", 0 },
-    { "sm_90a", "gate_up", "r128", "@offset(65536)", "@offset(32768)", "overlap", 0 },
-    { "sm_90a", "gate_up", "r128", "@offset(131072)", "@offset(180224)", "outside the block", 0 },
-    { "sm_90a", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l3 l4 r0 r1 r2 w1", "same warp bit", 0 },
-    { "sm_90a", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l3 l4 r0 r1 r3 w0", "numbered", 0 },
-    { "sm_90a", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l2 l4 r0 r1 r2 w0", "share a place", 0 },
-    { "sm_90a", "gate_up", "r128", "cols: r0 l0 l1 r1 r2 w1 w2", "cols: r0 l0 l1 r1 r2 w1 w4", "lacks", 0 },
+    { "sm_80", "gate_up", "r128", "wait(1)", "wait(2)", "before its copy was waited for", 0 },
+    { "sm_80", "gate_up", "r128", "            wait(1)\n", "", "before its copy was waited for", 0 },
+    { "sm_80", "gate_up", "r128", "            barrier()\n", "", "before a barrier", 0 },
+    { "sm_80", "gate_up", "r128", "i_1 + 2", "i_1 + 3", "slot", 0 }, // the copy goes into the slot being read
+    { "sm_80", "gate_up", "r128", "each(2)", "each(1)", "slot", 0 }, // the ring is filled one short
+    { "sm_80", "gate_up", "r128", "            commit()\n", "", "waited for", 1 },
+    { "sm_80", "gate_up", "r128", "        wait(0)\n", "", "nobody waited for", 0 },
+    { "sm_80", "gate_up", "r128", "% 3", "% 4", "outside", 0 },
+    { "sm_80", "gate_up", "r128", "@offset(49152)", "@offset(32768)", "overlap", 0 },
+    { "sm_80", "gate_up", "r128", "@offset(98304)", "@offset(131072)", "outside the block", 0 },
+    { "sm_80", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l3 l4 r0 r1 r2 w1", "same warp bit", 0 },
+    { "sm_80", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l3 l4 r0 r1 r3 w0", "numbered", 0 },
+    { "sm_80", "gate_up", "r128", "rows: l2 l3 l4 r0 r1 r2 w0", "rows: l2 l2 l4 r0 r1 r2 w0", "share a place", 0 },
+    { "sm_80", "gate_up", "r128", "cols: r0 l0 l1 r1 r2 w1 w2", "cols: r0 l0 l1 r1 r2 w1 w4", "lacks", 0 },
     { "gfx950", "gate_up", "r16", "            barrier()\n", "", "before a barrier", 0 },
     { "gfx942", "down", "r128", "            barrier()\n", "", "may still read", 0 },
     { "gfx942", "down", "r128", "            barrier()\n", "", "before a barrier", 1 },

@@ -180,6 +180,7 @@ static void run(struct machine *m, const struct op *op)
     case OP_COPY: ev_copy(e, op); return;
     case OP_PUT: ev_put(e, op); return;
     case OP_MMA: ev_mma(e, op); return;
+    case OP_DEPEND:
     case OP_COMMIT: // what orders the others' doings is the machine's
     case OP_WAIT:
     case OP_BARRIER:

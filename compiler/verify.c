@@ -135,7 +135,7 @@ static void check_block(struct check *v, const struct block *b)
     for (int i = 0; i < b->ops.n; i++) {
         const struct op *op = b->ops.v[i];
         if (v->after >= ST_LAYOUT && v->k->laid_out)
-            check_roles(v, b, i);
+            verify_roles(v, b, i);
         v->role = op->code == OP_ROLE ? op : v->role;
         check_op(v, op);
         v->role = op->code == OP_ROLE ? NULL : v->role;

@@ -17,7 +17,7 @@ struct check {
 bool fault(struct check *v, struct loc at, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void check_places(struct check *v, const struct op *op);
 // verify_roles.c: what may stand in the grid's block beside roles, and in them.
-void check_roles(struct check *v, const struct block *b, int at);
+void verify_roles(struct check *v, const struct block *b, int at);
 // verify_ring.c: copies, waits, barriers and reads of shared memory in every order that small trip counts give.
 void check_ring(struct check *v);
 #endif

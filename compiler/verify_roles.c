@@ -87,7 +87,7 @@ static void check_barrier(struct check *v, const struct op *op)
             fault(v, op->loc, "operand %d of '%s' must be a scalar i32", i + 1, op_infos[op->code].name);
 }
 
-void check_roles(struct check *v, const struct block *b, int at)
+void verify_roles(struct check *v, const struct block *b, int at)
 {
     const struct op *op = b->ops.v[at], *grid = b->parent && b->parent->code == OP_PARALLEL ? b->parent : NULL;
     unsigned flags = op_infos[op->code].flags;

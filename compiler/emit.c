@@ -81,7 +81,7 @@ static struct carried carried_by(struct em *m, struct block *a, struct block *b)
     if (b)
         walk(b, note_set, &c);
     for (int i = 0; i < n; i++)
-        if (c.set[i] && !c.declared[i] && !(m->idle && m->k->vars.v[i]->type.rank))
+        if (c.set[i] && !c.declared[i])
             c.vars[c.n++] = i;
     return c;
 }
@@ -350,25 +350,6 @@ static void tile_body(struct em *m, const struct block *b)
     }
 }
 
-// Warps whose rows all lie past the tile's end only keep the pace of the others.
-static void tile_or_pace(struct em *m, const struct op *op)
-{
-    struct choice x;
-    val busy = m->role ? em_busy(m) : NOVAL;
-    if (val_null(busy)) {
-        tile_body(m, op->body);
-        return;
-    }
-    if (!choice_begin(m, &x, op, busy))
-        return;
-    tile_body(m, op->body);
-    choice_else(m, &x);
-    m->idle = true;
-    tile_body(m, op->body);
-    m->idle = false;
-    choice_end(m, &x);
-}
-
 static void one_tile(struct em *m, const struct op *op, const struct place *p)
 {
     val rows = enter_tile(m, op, p);
@@ -379,7 +360,7 @@ static void one_tile(struct em *m, const struct op *op, const struct place *p)
     }
     if (!choice_begin(m, &x, op, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0))))
         return;
-    tile_or_pace(m, op);
+    tile_body(m, op->body);
     choice_else(m, &x);
     choice_end(m, &x);
 }
@@ -455,8 +436,6 @@ static void declare_shared(struct em *m, const struct op *op)
 static void statement(struct em *m, const struct block *b, int at)
 {
     const struct op *op = b->ops.v[at];
-    if (m->idle && !em_keeps_pace(op))
-        return;
     switch (op->code) {
     case OP_GET: m->ops[op->id] = m->vars[op->var->id]; break;
     case OP_VAR:

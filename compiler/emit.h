@@ -39,7 +39,6 @@ struct em {
     VEC(struct unpacked) unpacked;
     const struct op *role; // whose program this is; NULL: that of all warps
     int warps;             // that run it
-    bool idle;             // what is written is for warps without work of their own: only what keeps the pace of the others
     bool failed;
 };
 struct scope { // what was made when a region was entered; what is made inside is forgotten behind it
@@ -98,9 +97,6 @@ val em_lin_ptr(struct em *m, const struct lin *l, val slot, int row, int col); /
 void em_barriers(struct em *m); // at the kernel's start: initialises those in shared memory
 void em_arrive(struct em *m, const struct op *op);
 void em_await(struct em *m, const struct op *op);
-// Has this warp work in the tile? NOVAL: always, or all must take part.
-val em_busy(struct em *m);
-bool em_keeps_pace(const struct op *op); // is the operation also one of warps without work?
 void em_box(struct em *m, const struct block *b, int at); // the @bulk copy there
 // Calls fn for each role of the block (NULL: there is none), as the program of that role's warps.
 void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel);

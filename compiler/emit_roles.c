@@ -127,56 +127,6 @@ void em_box(struct em *m, const struct block *b, int at)
     em_refuse(m, op->loc, "a copy by the engine needs an 'arrive' behind it in its block, at a slot known before it");
 }
 
-// ---- warps without work ------------------------------------------------------------------------------------------
-
-bool em_keeps_pace(const struct op *op)
-{
-    const struct op_info *i = &op_infos[op->code];
-    if (op->code == OP_VAR || op->code == OP_SET)
-        return !op->var->type.rank;
-    if (op->code == OP_ARRIVE || op->code == OP_AWAIT || op->code == OP_RANGE || (i->flags & F_REGION))
-        return true;
-    return !op->type.rank && (i->flags & (F_PURE | F_READS)) && !(i->flags & F_SYNC) && op->code != OP_MMA;
-}
-
-struct work {
-    const struct op *mma; // a product of the role
-    bool all;             // something that all its warps must do
-};
-
-static bool note_work(void *user, struct op *op)
-{
-    struct work *w = user;
-    unsigned f = op_infos[op->code].flags;
-    w->mma = op->code == OP_MMA ? op : w->mma;
-    w->all |= (f & F_SYNC) || op->code == OP_COPY || op->code == OP_PUT || op->code == OP_COMMIT || op->code == OP_WAIT ||
-              op->code == OP_ATOMIC_ADD;
-    return true;
-}
-
-// The first row of a warpgroup's products against the end of the rows.
-val em_busy(struct em *m)
-{
-    struct work w = { 0 };
-    val first = mb_i32(m->mb, 0), none = NOVAL;
-    bool several = false;
-    walk(m->role->body, note_work, &w);
-    if (!w.mma || w.all || w.mma->type.axes[0]->exact)
-        return none;
-    const struct axis *rows = w.mma->type.axes[0];
-    const struct home *h = dist_home(m->k, 0, rows);
-    for (int i = 0; h && i < h->nbits; i++) {
-        if (h->bits[i].home != BIT_WARP || 1 << h->bits[i].pos < m->e.arch->mmas[m->k->sched.mma].warps)
-            continue;
-        val bit = mb_bin(m->mb, "and", mb_bin(m->mb, "lshr", m->e.warp, mb_i32(m->mb, h->bits[i].pos)), mb_i32(m->mb, 1));
-        first = mb_bin(m->mb, "or", first, mb_bin(m->mb, "shl", bit, mb_i32(m->mb, i)));
-        several = true;
-    }
-    if (!several)
-        return none;
-    return mb_icmp(m->mb, IC_SLT, mb_bin(m->mb, "add", m->origin[rows->id], first), m->hi[rows->id]);
-}
-
 // ---- roles -------------------------------------------------------------------------------------------------------
 
 static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel)

@@ -615,7 +615,7 @@ static void odd_kernels(void **state)
     char why[LAYER_WHY] = "";
     (void)state;
     for (int i = 0; i < 30; i++)
-        params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } } };
+        params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } }, false };
     assert_true(layer_bind(&k, why) && k.direct);
     params[0].shape[1].dim = 0; // [T, T]: tokens that are the hidden size as well
     sig.ndims = 1;

@@ -98,8 +98,8 @@ static void open_job(struct ready *r, const struct job *j)
     if (!sim_load(&r->s, j->ir))
         fail_msg("%s\n%s", r->s.why, j->ir);
     const struct image_extent words = { -1, WORDS };
-    r->p[0] = (struct image_param){ "a", IMAGE_IN, IMAGE_I32, 1, 16, { words } };
-    r->p[1] = (struct image_param){ "o", IMAGE_INOUT, IMAGE_I32, 1, 16, { words } };
+    r->p[0] = (struct image_param){ "a", IMAGE_IN, IMAGE_I32, 1, 16, { words }, false };
+    r->p[1] = (struct image_param){ "o", IMAGE_INOUT, IMAGE_I32, 1, 16, { words }, false };
     r->p[2] = (struct image_param){ .name = "map", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 };
     r->k = (struct image_kernel){ .name = "k", .variant = "", .symbol = "k", .nparams = 3, .params = r->p };
     r->k.threads = j->threads;

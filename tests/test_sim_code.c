@@ -249,7 +249,7 @@ static void by_value(void **state)
                              "  %q = getelementptr i32, ptr %p, i32 %t\n  %v = load i32, ptr %q, align 4\n"
                              "  store i32 %v, ptr addrspace(1) %ot, align 4\n  ret void\n}\n";
     int32_t value[9] = { 5, 6, 7, 8, 9, 10, 11, 12, 13 }, out[9];
-    struct image_param p[2] = { { "o", IMAGE_OUT, IMAGE_I32, 1, 4, { { -1, 9 } } },
+    struct image_param p[2] = { { "o", IMAGE_OUT, IMAGE_I32, 1, 4, { { -1, 9 } }, false },
                                 { .name = "p", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 } };
     struct image_kernel k = { .name = "k", .variant = "", .symbol = "k", .threads = 8, .params = p, .nparams = 2 };
     (void)state;

@@ -17,6 +17,7 @@ struct node { // of a graph
     enum { NODE_LAUNCH, NODE_FILL, NODE_RECORD } kind;
     struct moesim_kernel *kernel;
     uint32_t blocks;
+    bool dependent;
     int nargs;
     uint64_t args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX]; // values,
     int nmaps;
@@ -238,12 +239,16 @@ static int sim_tensor_map(struct moe_device *d, struct launch_map *map, const st
                                             : device_fail(d, MOE_ERR_ARGUMENT, "simulator: %.100s: %s", v->symbol, why);
 }
 
-static int sim_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
-                      void *stream)
+static int sim_launch(struct moe_device *d, const struct launch_item *item, void *stream)
 {
-    struct node n = {
-        .kind = NODE_LAUNCH, .kernel = function, .blocks = blocks, .nargs = k->nparams, .nmaps = k->nboxes
-    };
+    const struct image_kernel *k = item->sig;
+    void **args = item->args;
+    struct node n = { .kind = NODE_LAUNCH,
+                      .kernel = item->function,
+                      .blocks = item->blocks,
+                      .dependent = item->dependent,
+                      .nargs = k->nparams,
+                      .nmaps = k->nboxes };
     for (int i = 0; i < k->ndims; i++)
         n.nargs += k->dims[i].bound < 0;
     for (int i = 0; i < n.nargs; i++)

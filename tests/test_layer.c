@@ -599,21 +599,24 @@ static const struct early_case early_cases[] = {
     { { "plan.counts", "combine.weights", "gate_up.w_gate", "down.w_down" }, 0x38, 0x1c, 0x6 },
 };
 
-static void expect_early(const struct place *p, const struct moe_layer_call *c, unsigned want, bool at_once)
+// By a chain, which was made for this, and one by one.
+static void expect_early(const struct place *p, const struct moe_layer_call *c, unsigned want)
 {
-    int from = fake->launches, replays = fake->replays, n;
     char why[512];
-    void *stream;
-    assert_int_equal(moe_stream(p->d, &stream), MOE_OK);
-    if (moe_layer_forward(p->l, c, stream))
-        fail_msg("%s", moe_error(p->d, why, sizeof why));
-    n = fake->launches - from;
-    assert_int_equal(fake->replays - replays, at_once);
-    for (int i = 0; i < n; i++)
-        if ((unsigned)fake->log[from + i].dependent != (want >> i & 1))
-            fail_msg("launch %d, %s: want 0x%x", i, fake->log[from + i].symbol, want);
-    assert_int_equal(want >> n, 0);
-    moe_destroy(p->d, MOE_STREAM, stream);
+    void *stream[2] = { NULL };
+    assert_int_equal(moe_stream(p->d, &stream[1]), MOE_OK);
+    for (int chained = 0; chained < 2; chained++) {
+        int from = fake->launches, replays = fake->replays;
+        if (moe_layer_forward(p->l, c, stream[chained]))
+            fail_msg("%s", moe_error(p->d, why, sizeof why));
+        int n = fake->launches - from;
+        assert_int_equal(fake->replays - replays, chained);
+        for (int i = 0; i < n; i++)
+            if ((unsigned)fake->log[from + i].dependent != (want >> i & 1))
+                fail_msg("launch %d, %s: want 0x%x", i, fake->log[from + i].symbol, want);
+        assert_int_equal(want >> n, 0);
+    }
+    moe_destroy(p->d, MOE_STREAM, stream[1]);
 }
 
 static void early(void **state)
@@ -629,15 +632,15 @@ static void early(void **state)
         open_place(&p, "cuda:0");
         make_layer(&p);
         struct moe_layer_call c = call_of(&p, T, (void *)0x10000, 1 << 30);
-        expect_early(&p, &c, e->logits, true); // chains were made for this
+        expect_early(&p, &c, e->logits);
         c.rows = p.l->tile[p.l->ntiles - 1];
-        expect_early(&p, &c, e->logits, true);
+        expect_early(&p, &c, e->logits);
         c.ids = (const int32_t *)p.w.gate;
         c.weights = (const float *)p.w.gate;
         c.logits = NULL;
-        expect_early(&p, &c, e->given, true);
+        expect_early(&p, &c, e->given);
         c.steps = 1u << MOE_GATE_UP | 1u << MOE_DOWN | 1u << MOE_COMBINE;
-        expect_early(&p, &c, e->experts, true);
+        expect_early(&p, &c, e->experts);
         close_place(&p);
         free(image_bytes);
         image_bytes = was;

@@ -164,7 +164,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int run_node(struct moe_device *d, const struct node *n)
+static int run_node(struct moe_device *d, void *stream, const struct node *n)
 {
     struct sim *s = d->state;
     void *args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX];
@@ -175,7 +175,7 @@ static int run_node(struct moe_device *d, const struct node *n)
             args[i] = (void *)(uintptr_t)&n->args[i];
         for (int i = 0; i < n->nmaps; i++)
             args[n->nargs + i] = (void *)(uintptr_t)&n->maps[i];
-        if (s->api->launch(n->kernel, n->blocks, args, why) < 0)
+        if (s->api->launch(n->kernel, n->blocks, args, stream, n->dependent, why) < 0)
             return device_fail(d, MOE_ERR_DEVICE, "simulator: %s", why);
         return MOE_OK;
     case NODE_FILL:
@@ -195,7 +195,7 @@ static int submit(struct moe_device *d, void *stream, const struct node *n)
     struct graph *g = stream_of(s, stream)->capture;
     struct node *copy = g ? aligned_alloc(_Alignof(struct node), sizeof *copy) : NULL;
     if (!g) {
-        status = run_node(d, n);
+        status = run_node(d, stream, n);
     } else if (!copy) {
         status = device_fail(d, MOE_ERR_MEMORY, "out of memory");
     } else {

@@ -114,7 +114,7 @@ static struct run run_seed(struct ready *r, unsigned seed)
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
     assert_true(r->s.api->fill(r->s.d, r->o, 0xff, sizeof ran.out, true));
-    ran.status = r->s.api->launch(r->f, 1, (void *[]){ &r->a, &r->o, r->map }, r->s.why);
+    ran.status = r->s.api->launch(r->f, 1, (void *[]){ &r->a, &r->o, r->map }, NULL, false, r->s.why);
     if (ran.status < 0)
         fail_msg("%s", r->s.why);
     snprintf(text, sizeof text, "%s", sim_findings(&r->s));

@@ -257,13 +257,13 @@ static void by_value(void **state)
     int32_t *o = s.api->alloc(s.d, sizeof out);
     if (!sim_load(&s, ir))
         fail_msg("%s", s.why);
-    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, s.why), 0);
+    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, NULL, false, s.why), 0);
     assert_string_equal(sim_findings(&s), "");
     assert_true(s.api->read(s.d, out, o, sizeof out));
     for (int i = 0; i < 8; i++)
         assert_int_equal(out[i], value[i]);
     k.threads = 9; // one past its end
-    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, s.why), 1);
+    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, NULL, false, s.why), 1);
     assert_non_null(strstr(sim_findings(&s), "bounds: block 0, thread 8"));
     sim_close(&s);
 }

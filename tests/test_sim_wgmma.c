@@ -219,7 +219,7 @@ static const char *run_seed(struct ready *r, unsigned seed, float *out)
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
     assert_true(r->s.api->fill(r->s.d, r->o, 0xff, OUT * 4, true));
-    if (r->s.api->launch(r->f, 1, (void *[]){ &r->o, &r->a, &r->b, r->ma, r->mb }, r->s.why) < 0)
+    if (r->s.api->launch(r->f, 1, (void *[]){ &r->o, &r->a, &r->b, r->ma, r->mb }, NULL, false, r->s.why) < 0)
         fail_msg("%s", r->s.why);
     assert_true(r->s.api->read(r->s.d, out, r->o, OUT * 4));
     return sim_findings(&r->s);

@@ -251,6 +251,7 @@ static void rest(void **state)
     produce(&c); // one tensor under two names, one of them early
     chain(&c, false);
     run(&c, "k", "eio", true, (void *[]){ c.x, c.x, c.o });
+    run(&c, "k", "ieo", true, (void *[]){ c.x, c.x, c.o });
     nothing(&c);
     sim_close(&c.s);
     c = scene(bad[0].ir, 3, ",fast");

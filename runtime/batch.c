@@ -3,6 +3,7 @@
 // set again as soon as its launch was called: parameters are read then, whatever is still queued.
 #include "batch.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 struct chain {
@@ -11,7 +12,9 @@ struct chain {
     atomic_uint_least64_t used; // the clock, then
     void *graph, *exec, *node[BATCH_MOST];
 };
-struct chains {
+struct chains { // never changes once it is in a list, but for what its chains are doing
+    struct chains *next;
+    uint32_t pattern;
     int n;
     struct chain at[BATCH_WAYS];
 };
@@ -28,11 +31,41 @@ void batch_free(struct batch *b, const struct batch_calls *calls, const void *st
 {
     for (int n = 0; n <= BATCH_MOST; n++) {
         struct chains *list = atomic_load(&b->of[n]);
-        for (int i = 0; list && i < list->n; i++)
-            calls->drop(state, list->at[i].graph, list->at[i].exec);
-        free(list);
+        while (list) {
+            struct chains *next = list->next;
+            for (int i = 0; i < list->n; i++)
+                calls->drop(state, list->at[i].graph, list->at[i].exec);
+            free(list);
+            list = next;
+        }
     }
     pthread_mutex_destroy(&b->making);
+}
+
+// Which items are dependent, a bit each: an edge of a graph stays what it was made.
+static uint32_t pattern_of(const struct launch_item *items, int n)
+{
+    uint32_t p = 0;
+    for (int i = 0; i < n; i++)
+        p |= (uint32_t)items[i].dependent << i;
+    return p;
+}
+
+static struct chains *find(struct batch *b, const struct launch_item *items, int n)
+{
+    if (!b || n < 2 || n > BATCH_MOST)
+        return NULL;
+    struct chains *list = atomic_load_explicit(&b->of[n], memory_order_acquire);
+    uint32_t pattern = pattern_of(items, n);
+    while (list && list->pattern != pattern)
+        list = list->next;
+    return list;
+}
+
+static void forget(const struct batch_calls *calls, const void *state, int code)
+{
+    if (code && calls->forget)
+        calls->forget(state);
 }
 
 // ---- making -----------------------------------------------------------------------------------------------------
@@ -52,24 +85,27 @@ static int make_chain(struct chain *c, const struct batch_calls *calls, const vo
     return code;
 }
 
-int batch_prepare(struct batch *b, const struct batch_calls *calls, const void *state, const struct launch_item *items,
-                  int n)
+void batch_prepare(struct batch *b, const struct batch_calls *calls, const void *state, const struct launch_item *items,
+                   int n)
 {
     int code = 0;
     if (n < 2 || n > BATCH_MOST)
-        return 0;
+        return;
     pthread_mutex_lock(&b->making);
-    struct chains *list = atomic_load(&b->of[n]) ? NULL : calloc(1, sizeof *list);
+    struct chains *list = find(b, items, n) ? NULL : calloc(1, sizeof *list);
     while (list && list->n < BATCH_WAYS && !code) {
         code = make_chain(&list->at[list->n], calls, state, items, n);
         list->n += !code;
     }
-    if (list && list->n)
+    if (list && list->n) {
+        list->pattern = pattern_of(items, n);
+        list->next = atomic_load(&b->of[n]);
         atomic_store(&b->of[n], list);
-    else
+    } else {
         free(list);
+    }
     pthread_mutex_unlock(&b->making);
-    return code;
+    forget(calls, state, code);
 }
 
 // ---- launching --------------------------------------------------------------------------------------------------
@@ -112,25 +148,49 @@ static bool own_stream(const void *stream)
     return (uintptr_t)stream > 2;
 }
 
-enum batch_result batch_launch(struct batch *b, const struct batch_calls *calls, const void *state,
-                               const struct launch_item *items, int n, void *stream, int *code)
+enum result {
+    NOT_LAUNCHED, // nothing has reached the device; *code: of a call that failed, or 0
+    LAUNCHED,
+    FAILED // the graph's launch, with *code
+};
+
+static enum result launch_chain(struct batch *b, struct chains *list, const struct batch_calls *calls,
+                                const void *state, const struct launch_item *items, int n, void *stream, int *code)
 {
     bool capturing = false;
-    *code = 0;
-    struct chains *list = n > 1 && n <= BATCH_MOST ? atomic_load_explicit(&b->of[n], memory_order_acquire) : NULL;
-    if (!list || !own_stream(stream))
-        return BATCH_NOT;
     *code = calls->capturing(state, stream, &capturing);
     struct chain *c = *code || capturing ? NULL : take(b, list, stream);
     if (!c)
-        return BATCH_NOT;
-    enum batch_result result = BATCH_NOT;
+        return NOT_LAUNCHED;
+    enum result result = NOT_LAUNCHED;
     for (int i = 0; i < n && !*code; i++)
         *code = calls->set(state, c->exec, c->node[i], &items[i]);
     if (!*code) {
         *code = calls->launch(state, c->exec, stream);
-        result = *code ? BATCH_FAILED : BATCH_DONE;
+        result = *code ? FAILED : LAUNCHED;
     }
     atomic_store_explicit(&c->busy, false, memory_order_release);
     return result;
+}
+
+int batch_launch(struct batch *b, const struct batch_calls *calls, const void *state, const struct launch_item *items,
+                 int n, void *stream, char what[BATCH_TEXT])
+{
+    struct chains *list = own_stream(stream) ? find(b, items, n) : NULL;
+    int code = 0;
+    enum result result = list ? launch_chain(b, list, calls, state, items, n, stream, &code) : NOT_LAUNCHED;
+    if (result == FAILED)
+        snprintf(what, BATCH_TEXT, "%s of %d kernels from %.100s on", calls->launch_name, n, items[0].sig->symbol);
+    if (result != NOT_LAUNCHED)
+        return code;
+    forget(calls, state, code);
+    for (int i = 0; i < n; i++) {
+        const char *name = "";
+        code = calls->one(state, &items[i], stream, &name);
+        if (!code)
+            continue;
+        snprintf(what, BATCH_TEXT, "%s of %.100s", name, items[i].sig->symbol);
+        return code;
+    }
+    return 0;
 }

@@ -439,23 +439,6 @@ static int cuda_tensor_map(struct moe_device *d, struct launch_map *map, const s
     return cuda_fail(d, r, "cuTensorMapEncodeTiled", extra);
 }
 
-static int cuda_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
-                       void *stream)
-{
-    struct cuda *c = d->state;
-    char what[160];
-    bool pushed;
-    CUresult r = cuda_enter(c, &pushed);
-    if (r)
-        return cuda_fail(d, r, "making the context current", "");
-    r = c->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
-    cuda_leave(c, pushed);
-    if (!r)
-        return MOE_OK;
-    snprintf(what, sizeof what, "cuLaunchKernel of %.100s", k->symbol);
-    return cuda_fail(d, r, what, "");
-}
-
 static int cuda_sync(struct moe_device *d, void *stream)
 {
     struct cuda *c = d->state;

@@ -26,8 +26,9 @@ int cuda_fail(struct moe_device *d, CUresult r, const char *what, const char *ex
 CUresult cuda_enter(const struct cuda *c, bool *pushed);
 void cuda_leave(const struct cuda *c, bool pushed);
 
-// ---- cuda_batch.c: in our context, which is current
+// ---- cuda_batch.c
+int cuda_launch(struct moe_device *d, const struct launch_item *item, void *stream);
 int cuda_launch_all(struct moe_device *d, void *module, const struct launch_item *items, int n, void *stream);
 void cuda_launch_prepare(struct moe_device *d, void *module, const struct launch_item *items, int n);
-void cuda_batch_free(const struct cuda *c, struct cuda_module *m);
+void cuda_batch_free(const struct cuda *c, struct cuda_module *m); // in our context, which is current
 #endif

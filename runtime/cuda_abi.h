@@ -1,5 +1,6 @@
 // The part of the CUDA driver API that cuda.c and cuda_batch.c use, declared here so that no vendor header is needed to build.
-// Names and numbers: CUDA Driver API reference manual; the ABI of these entry points has not changed since CUDA 11.4.
+// Names and numbers: CUDA Driver API reference manual; the ABI of these entry points has not changed since CUDA 11.4, of
+// those that a driver may lack since the first that has them.
 #ifndef MOE_CUDA_ABI_H
 #define MOE_CUDA_ABI_H
 #include <stddef.h>
@@ -8,7 +9,7 @@
 #ifndef MOE_VENDOR_HEADER // tests/abi_cuda.c holds the lists below against the vendor's own types and constants
 typedef int CUresult, CUdevice, CUdevice_attribute, CUfunction_attribute, CUjit_option, CUstreamCaptureMode,
     CUstreamCaptureStatus, CUtensorMapDataType, CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
-    CUtensorMapFloatOOBfill;
+    CUtensorMapFloatOOBfill, CUlaunchAttributeID;
 typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUmod_st *CUmodule;
@@ -27,6 +28,23 @@ typedef struct {
     CUkernel kern;
     CUcontext ctx;
 } CUDA_KERNEL_NODE_PARAMS; // version 2, CUDA 12 and later
+typedef struct {           // of an edge between graph nodes, CUDA 12.3 and later
+    unsigned char from_port, to_port, type, reserved[5];
+} CUgraphEdgeData;
+typedef struct {
+    CUlaunchAttributeID id;
+    char pad[4];
+    union {
+        char pad[64];
+        int programmaticStreamSerializationAllowed;
+    } value;
+} CUlaunchAttribute;
+typedef struct {
+    unsigned gridDimX, gridDimY, gridDimZ, blockDimX, blockDimY, blockDimZ, sharedMemBytes;
+    CUstream hStream;
+    CUlaunchAttribute *attrs;
+    unsigned numAttrs;
+} CUlaunchConfig;
 #endif
 #define CUDA_NODE_PLACES(X) \
     X(func, 0) \
@@ -41,6 +59,22 @@ typedef struct {
     X(extra, 48) \
     X(kern, 56) \
     X(ctx, 64)
+#define CUDA_CONFIG_PLACES(X) \
+    X(gridDimX, 0) \
+    X(gridDimY, 4) \
+    X(gridDimZ, 8) \
+    X(blockDimX, 12) \
+    X(blockDimY, 16) \
+    X(blockDimZ, 20) \
+    X(sharedMemBytes, 24) \
+    X(hStream, 32) \
+    X(attrs, 40) \
+    X(numAttrs, 48)
+#define CUDA_EDGE_PLACES(X) \
+    X(from_port, 0) \
+    X(to_port, 1) \
+    X(type, 2) \
+    X(reserved, 3)
 
 #define CUDA_CONSTANTS(X) \
     X(CUDA_SUCCESS, 0) /* CUresult */ \
@@ -67,7 +101,10 @@ typedef struct {
     X(CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, 6) \
     X(CU_STREAM_NON_BLOCKING, 1) \
     X(CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, 1) \
-    X(CU_STREAM_CAPTURE_STATUS_NONE, 0) /* CUstreamCaptureStatus */ \
+    X(CU_STREAM_CAPTURE_STATUS_NONE, 0)                         /* CUstreamCaptureStatus */ \
+    X(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, 6) /* CUlaunchAttributeID */ \
+    X(CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, 1)                /* its blocks have said launch_dependents or ended */ \
+    X(CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC, 1) \
     X(CU_TENSOR_MAP_DATA_TYPE_INT32, 3) /* CUtensorMapDataType */ \
     X(CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 6) \
     X(CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 7) \
@@ -127,6 +164,9 @@ enum { CUDA_CONSTANTS(CONSTANT) };
     X(0, capture_end, cuStreamEndCapture, (CUstream stream, CUgraph * graph)) \
     X(0, graph_make, cuGraphInstantiateWithFlags, (CUgraphExec * exec, CUgraph graph, unsigned long long flags)) \
     X(0, graph_destroy, cuGraphDestroy, (CUgraph graph)) \
+    X(0, launch_ex, cuLaunchKernelEx, (const CUlaunchConfig *config, CUfunction function, void **args, void **extra)) \
+    X(0, graph_edges, cuGraphAddDependencies_v2, \
+      (CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data, size_t n)) \
     X(0, graph_launch, cuGraphLaunch, (CUgraphExec exec, CUstream stream)) \
     X(0, exec_destroy, cuGraphExecDestroy, (CUgraphExec exec)) \
     X(0, graph_create, cuGraphCreate, (CUgraph * graph, unsigned flags)) \

@@ -30,6 +30,7 @@ struct launch_item {
     void *function;
     const struct image_kernel *sig;
     uint32_t blocks; // 0: nothing to launch
+    bool dependent;  // may start before the launch before it in the stream has finished (image.h, `early`)
     void **args;     // the addresses of the values, in the order that image.h says
 };
 // A tensor in device memory, row-major and contiguous, and the boxes of it that a map is of.
@@ -60,8 +61,9 @@ struct driver {
     int (*kernel)(struct moe_device *d, void *module, const struct image_kernel *k, void **function);
     // (NULL: kernel() refuses kernels with boxes) Writes the map of a view. Called in the launch path, for each box.
     int (*tensor_map)(struct moe_device *d, struct launch_map *map, const struct tensor_view *v);
-    int (*launch)(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
-                  void *stream);
+    // `dependent` allows something: a driver that knows nothing of the kind launches in the ordinary way, where the kernel's
+    // waits are satisfied at once.
+    int (*launch)(struct moe_device *d, const struct launch_item *item, void *stream);
     // (optional; without: launch() one by one) n > 0 kernels of one module in the stream's order, each of at least one block.
     // If one cannot be launched, those before it may have been.
     int (*launch_all)(struct moe_device *d, void *module, const struct launch_item *items, int n, void *stream);
@@ -93,7 +95,7 @@ struct moe_device *image_device(const struct moe_image *m);
 // parameters and dims (item->args: and boxes), maps for its boxes; they stay until the launch.
 int launch_resolve(const struct moe_kernel *k, const struct moe_arg *args, int nargs, const int64_t *dims,
                    struct launch_item *item, union launch_value *values, struct launch_map *maps);
-// Its parts. The grid and the device's limits: all of item but the arguments. dims and scalars as moe_image_grid() takes them,
+// Its parts. The grid and the device's limits: all of item but the arguments, and an ordinary launch. dims and scalars as moe_image_grid() takes them,
 // checked.
 int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *scalars, struct launch_item *item);
 // The arguments behind parameters and dims, which are there: values has the tensors' addresses. Nothing for no blocks.

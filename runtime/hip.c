@@ -341,23 +341,6 @@ static int hip_kernel(struct moe_device *d, void *module, const struct image_ker
     ON_DEVICE(d, what, h->module_function((hipFunction_t *)function, m->handle, k->symbol));
 }
 
-static int hip_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
-                      void *stream)
-{
-    struct hip *h = d->state;
-    char what[160];
-    int was;
-    hipError_t r = hip_enter(h, &was);
-    if (r)
-        return hip_fail(d, r, "making the device current", "");
-    r = h->launch(function, blocks, 1, 1, (unsigned)k->threads, 1, 1, (unsigned)k->shared, stream, args, NULL);
-    hip_leave(h, was);
-    if (!r)
-        return MOE_OK;
-    snprintf(what, sizeof what, "hipModuleLaunchKernel of %.100s", k->symbol);
-    return hip_fail(d, r, what, "");
-}
-
 static int hip_sync(struct moe_device *d, void *stream)
 {
     struct hip *h = d->state;

@@ -26,8 +26,9 @@ int hip_fail(struct moe_device *d, hipError_t r, const char *what, const char *e
 hipError_t hip_enter(const struct hip *h, int *was);
 void hip_leave(const struct hip *h, int was);
 
-// ---- hip_batch.c: on our device, which is current
+// ---- hip_batch.c
+int hip_launch(struct moe_device *d, const struct launch_item *item, void *stream);
 int hip_launch_all(struct moe_device *d, void *module, const struct launch_item *items, int n, void *stream);
 void hip_launch_prepare(struct moe_device *d, void *module, const struct launch_item *items, int n);
-void hip_batch_free(const struct hip *h, struct hip_module *m);
+void hip_batch_free(const struct hip *h, struct hip_module *m); // on our device, which is current
 #endif

@@ -1,10 +1,9 @@
-// Several kernels at once for hip.c: batch.c with HIP's calls. The counterpart of cuda_batch.c, function by function.
+// Launches for hip.c, of one kernel and of several at once: batch.c with HIP's calls. The counterpart of cuda_batch.c, function by
+// function; no launch starts early here.
 //
-// Only with MOE_HIP_BATCH=1: ROCm 6 and 7 (clr, GraphKernelArgManager) take new device memory for the arguments each time a
+// Several at once only with MOE_HIP_BATCH=1: ROCm 6 and 7 (clr, GraphKernelArgManager) take new device memory for the arguments each time a
 // node of an executable graph is set, and give it back only when that graph is destroyed.
 #include "hip.h"
-
-#include <stdio.h>
 
 static hipKernelNodeParams params_of(const struct launch_item *item)
 {
@@ -57,22 +56,32 @@ static int is_capturing(const void *state, void *stream, bool *yes)
 }
 
 // A failure that nobody is told of is not left as the thread's last error either.
-static void forget(const struct hip *h, hipError_t r)
+static void forget(const void *state)
 {
-    if (r && h->last_error)
+    const struct hip *h = state;
+    if (h->last_error)
         h->last_error();
 }
 
 static void drop(const void *state, void *graph, void *exec)
 {
     const struct hip *h = state;
-    if (exec)
-        forget(h, h->exec_destroy(exec));
-    if (graph)
-        forget(h, h->graph_destroy(graph));
+    if (exec && h->exec_destroy(exec))
+        forget(h);
+    if (graph && h->graph_destroy(graph))
+        forget(h);
 }
 
-static const struct batch_calls calls = { new_graph, add_node, make_exec, set_node, launch_exec, is_capturing, drop };
+static int launch_one(const void *state, const struct launch_item *item, void *stream, const char **name)
+{
+    const struct hip *h = state;
+    *name = "hipModuleLaunchKernel";
+    return h->launch(item->function, item->blocks, 1, 1, (unsigned)item->sig->threads, 1, 1,
+                     (unsigned)item->sig->shared, stream, item->args, NULL);
+}
+
+static const struct batch_calls calls = { new_graph,    add_node, make_exec,  set_node, launch_exec,
+                                          is_capturing, drop,     launch_one, forget,   "hipGraphLaunch" };
 
 static bool has_calls(const struct hip *h)
 {
@@ -87,11 +96,11 @@ void hip_launch_prepare(struct moe_device *d, void *module, const struct launch_
     int was;
     if (!has_calls(h))
         return;
-    hipError_t r = hip_enter(h, &was);
-    forget(h, r);
-    if (r)
+    if (hip_enter(h, &was)) {
+        forget(h);
         return;
-    forget(h, batch_prepare(&m->batch, &calls, h, items, n));
+    }
+    batch_prepare(&m->batch, &calls, h, items, n);
     hip_leave(h, was);
 }
 
@@ -104,24 +113,17 @@ int hip_launch_all(struct moe_device *d, void *module, const struct launch_item 
 {
     struct hip *h = d->state;
     struct hip_module *m = module;
-    char what[160];
-    int was, at = 0;
+    char what[BATCH_TEXT];
+    int was;
     hipError_t r = hip_enter(h, &was);
     if (r)
         return hip_fail(d, r, "making the device current", "");
-    enum batch_result result = batch_launch(&m->batch, &calls, h, items, n, stream, &r);
-    if (result == BATCH_NOT) {
-        forget(h, r);
-        for (at = 0, r = hipSuccess; at < n && !r; at++)
-            r = h->launch(items[at].function, items[at].blocks, 1, 1, (unsigned)items[at].sig->threads, 1, 1,
-                          (unsigned)items[at].sig->shared, stream, items[at].args, NULL);
-    }
+    r = batch_launch(m ? &m->batch : NULL, &calls, h, items, n, stream, what);
     hip_leave(h, was);
-    if (!r)
-        return MOE_OK;
-    if (result == BATCH_FAILED)
-        snprintf(what, sizeof what, "hipGraphLaunch of %d kernels from %.100s on", n, items[0].sig->symbol);
-    else
-        snprintf(what, sizeof what, "hipModuleLaunchKernel of %.100s", items[at - 1].sig->symbol);
-    return hip_fail(d, r, what, "");
+    return r ? hip_fail(d, r, what, "") : MOE_OK;
+}
+
+int hip_launch(struct moe_device *d, const struct launch_item *item, void *stream)
+{
+    return hip_launch_all(d, NULL, item, 1, stream);
 }

@@ -37,7 +37,8 @@ static const uint32_t table_most[TABLES] = { IMAGE_PARAMS_MAX, IMAGE_DIMS_MAX, I
                                              IMAGE_BOXES_MAX };
 // Where its record has the first row and the number of rows of each.
 static const int table_at[TABLES] = { 56, 64, 72, 80, 104 };
-enum { FLAG_PERSISTENT = 1 };
+enum { FLAG_PERSISTENT = 1 }; // of a kernel
+enum { PARAM_EARLY = 0x80 };  // in the byte of a parameter's kind
 static const char magic[8] = { 'M', 'O', 'E', 'I', 'M', 'G', '\r', '\n' };
 enum { HEADER = 224, SECTIONS_AT = 48, CHECKSUM_AT = 24, ALIGN = 16, THREADS_MAX = 1024, SHARED_MAX = 1 << 20 };
 
@@ -139,8 +140,8 @@ static void put_param(struct writer *w, const struct image_param *m)
     unsigned char *p = reserve(w, S_PARAMS, 1);
     if (!p)
         return;
-    put32(p, name); // record: name, kind, elem, rank, log2 of align, dims[4], values[4]
-    p[4] = (unsigned char)m->kind;
+    put32(p, name); // record: name, kind and PARAM_EARLY, elem, rank, log2 of align, dims[4], values[4]
+    p[4] = (unsigned char)(m->kind | (m->early ? PARAM_EARLY : 0));
     p[5] = (unsigned char)m->elem;
     p[6] = (unsigned char)m->rank;
     int align = m->kind == IMAGE_SCALAR ? 4 : m->align ? m->align : 16;
@@ -459,6 +460,11 @@ struct place {
     uint32_t first[S_COUNT], n[S_COUNT];
 };
 
+static int param_kind(const unsigned char *p)
+{
+    return p[4] & ~PARAM_EARLY;
+}
+
 static bool check_program(const struct place *k, uint32_t first, uint32_t n, const char *what)
 {
     const struct reader *r = k->r;
@@ -477,7 +483,7 @@ static bool check_program(const struct place *k, uint32_t first, uint32_t n, con
                         k->n[S_DIMS]);
         if (code == IMAGE_T_PARAM) {
             const unsigned char *p = v < k->n[S_PARAMS] ? record(r, S_PARAMS, k->first[S_PARAMS] + (uint32_t)v) : NULL;
-            if (!p || p[4] != IMAGE_SCALAR || p[5] != IMAGE_I32)
+            if (!p || param_kind(p) != IMAGE_SCALAR || p[5] != IMAGE_I32)
                 return fail(r->err, "kernel %" PRIu32 ", %s: parameter %" PRIu64 " is not an i32 scalar", k->kernel,
                             what, v);
         }
@@ -516,7 +522,7 @@ static bool check_clause(struct reader *r, const struct place *k, uint32_t i)
     if (kind == IMAGE_EACH ? size != 0 : size < 1 || size > INT32_MAX)
         return fail(r->err, "kernel %" PRIu32 ", clause %" PRIu32 ": tile of %" PRIu32, k->kernel, i, size);
     if (kind == IMAGE_IN_MAP) {
-        if (map >= k->n[S_PARAMS] || record(r, S_PARAMS, k->first[S_PARAMS] + map)[4] != IMAGE_MAP)
+        if (map >= k->n[S_PARAMS] || param_kind(record(r, S_PARAMS, k->first[S_PARAMS] + map)) != IMAGE_MAP)
             return fail(r->err, "kernel %" PRIu32 ", clause %" PRIu32 ": parameter %" PRId32 " is not a tile map",
                         k->kernel, i, (int32_t)map);
     } else if (map != UINT32_MAX) {
@@ -543,7 +549,7 @@ static bool check_dim(const struct place *k, uint32_t i)
 static bool check_param(const struct place *k, uint32_t i)
 {
     const unsigned char *p = record(k->r, S_PARAMS, k->first[S_PARAMS] + i);
-    int kind = p[4], elem = p[5], rank = p[6], align = p[7];
+    int kind = param_kind(p), elem = p[5], rank = p[6], align = p[7];
     bool scalar = kind == IMAGE_SCALAR, map = kind == IMAGE_MAP;
     if (!check_text(k->r, get32(p), TEXT_NAME, "parameter name"))
         return false;
@@ -552,6 +558,9 @@ static bool check_param(const struct place *k, uint32_t i)
         align > 12 || (scalar && (rank || elem > IMAGE_F32 || align != 2)) || (map && (rank != 2 || elem != IMAGE_I32)))
         return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': kind %d, element %d, rank %d, alignment 2^%d",
                     k->kernel, name, kind, elem, rank, align);
+    if (p[4] & PARAM_EARLY && kind != IMAGE_IN && !map)
+        return fail(k->r->err, "kernel %" PRIu32 ", parameter '%.40s': only an input or a map may be early", k->kernel,
+                    name);
     for (int j = 0; j < IMAGE_RANK_MAX; j++) {
         int32_t dim = (int32_t)get32(p + 8 + 4 * j);
         int64_t value = (int64_t)get64(p + 24 + 8 * j);
@@ -583,7 +592,7 @@ static bool check_box(const struct place *k, uint32_t i)
     uint32_t param = get32(b), rows = get32(b + 4), cols = get32(b + 8), swizzle = get32(b + 12);
     const unsigned char *p =
         param < k->n[S_PARAMS] ? record(k->r, S_PARAMS, k->first[S_PARAMS] + param) : NULL; // checked before
-    if (!p || p[4] > IMAGE_INOUT || p[6] < 1 || p[7] < 4)
+    if (!p || param_kind(p) > IMAGE_INOUT || p[6] < 1 || p[7] < 4)
         return fail(k->r->err,
                     "kernel %" PRIu32 ", box %" PRIu32 ": parameter %" PRIu32 " is no tensor, aligned to 16 bytes",
                     k->kernel, i, param);
@@ -702,7 +711,8 @@ static void read_params(const struct reader *r, struct image_param *out)
         const unsigned char *p = record(r, S_PARAMS, i);
         struct image_param *m = &out[i];
         m->name = text_at(r, p);
-        m->kind = (enum image_param_kind)p[4];
+        m->kind = (enum image_param_kind)param_kind(p);
+        m->early = p[4] & PARAM_EARLY;
         m->elem = (enum image_elem)p[5];
         m->rank = p[6];
         m->align = 1 << p[7];

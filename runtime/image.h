@@ -25,7 +25,7 @@ extern "C" {
 #endif
 
 enum {
-    IMAGE_VERSION = 3,
+    IMAGE_VERSION = 4,
     IMAGE_ERR_MAX = 256, // bytes of an error text, its NUL included
     // Limits of the format; a writer that exceeds one gets an error, a reader refuses.
     IMAGE_KERNELS_MAX = 1024,
@@ -89,6 +89,12 @@ struct image_param {
     int rank;             // tensors 0..4; of a map 2: [N, 4]; of a scalar 0
     int align;            // required alignment of the pointer, a power of two (writing: 0 means 16); scalars 4
     struct image_extent shape[IMAGE_RANK_MAX]; // row-major, contiguous
+    // (IN and MAP only) May be read before the kernel launched before this one has finished. A kernel with at least one early
+    // parameter contains griddepcontrol.wait (PTX ISA) before it touches anything else (each thread that does so, and at least
+    // one of every launch), and griddepcontrol.launch_dependents at its start; a kernel without early parameters has neither
+    // and must be launched in the ordinary way. A launch may start before the one before it in its stream has finished, only if no early parameter is
+    // written by any launch since the last ordinary one, that one among them (moe_image_dependent()).
+    bool early;
 };
 // The grid is one-dimensional; its size is the product of the extents of the clauses.
 //   TILE    ceil((hi - lo) / size)     EACH    hi - lo     IN_MAP  rows of the map, shape[0] of the parameter `map`
@@ -176,6 +182,8 @@ MOE_IMAGE_API bool moe_image_eval(const struct image_expr *e, const int64_t *dim
 // The size of the grid: blocks of a launch; of a persistent kernel the tiles that they take. false: err, naming the clause.
 MOE_IMAGE_API bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int64_t *scalars,
                                   int64_t *blocks, char err[IMAGE_ERR_MAX]);
+// May launches of it start before the one before has finished? Any early parameter.
+MOE_IMAGE_API bool moe_image_dependent(const struct image_kernel *k);
 // The value of entry i of a shape, all dims given.
 static inline int64_t moe_image_extent(const struct image_extent *e, const int64_t *dims)
 {

@@ -84,6 +84,14 @@ bool moe_image_grid(const struct image_kernel *k, const int64_t *dims, const int
     return true;
 }
 
+bool moe_image_dependent(const struct image_kernel *k)
+{
+    for (int i = 0; i < k->nparams; i++)
+        if (k->params[i].early)
+            return true;
+    return false;
+}
+
 int moe_image_elem_bytes(enum image_elem e)
 {
     switch (e) {
@@ -176,7 +184,7 @@ static void print_expr(struct printer *p, const struct image_kernel *k, const st
 static void print_param(struct printer *p, const struct image_kernel *k, const struct image_param *m)
 {
     static const char *const kinds[] = { "", "in", "out", "inout", "map", "scalar" };
-    print(p, "  param %s: %s %s", m->name, kinds[m->kind], moe_image_elem_name(m->elem));
+    print(p, "  param %s: %s%s %s", m->name, m->early ? "early " : "", kinds[m->kind], moe_image_elem_name(m->elem));
     for (int i = 0; i < m->rank; i++) {
         print(p, i ? ", " : "[");
         if (m->shape[i].dim < 0)

@@ -160,19 +160,24 @@ static int probe(void *user, enum layer_launch n, const struct layer_kernel *k, 
     return moe_launch_check(k->kernel, args, k->sig->nparams, NULL, NULL);
 }
 
-// A call whose pointers are as good as any where nothing runs. parts: [MOE_LAYER_PARTS], filled.
+static void *place(int i)
+{
+    return (void *)((uintptr_t)4096 * (uintptr_t)(1 + i));
+}
+
+// A call whose pointers are as good as any where nothing runs: each another one, since launches depend on which are the same.
+// parts: [MOE_LAYER_PARTS], filled.
 static struct moe_layer_call sample_call(void **parts)
 {
-    void *somewhere = (void *)(uintptr_t)4096;
     for (int i = 0; i < MOE_LAYER_PARTS; i++)
-        parts[i] = somewhere;
+        parts[i] = place(5 + i);
     return (struct moe_layer_call){ .size = sizeof(struct moe_layer_call),
                                     .tokens = 1,
-                                    .x = somewhere,
-                                    .y = somewhere,
-                                    .logits = somewhere,
-                                    .ids = somewhere,
-                                    .weights = somewhere,
+                                    .x = place(0),
+                                    .y = place(1),
+                                    .logits = place(2),
+                                    .ids = place(3),
+                                    .weights = place(4),
                                     .parts = parts };
 }
 

@@ -24,6 +24,7 @@ struct layer_kernel {
     bool direct;                     // layer_collect() may do without launch_resolve():
     uint8_t extent[LAYER_DIMS_MAX];  // what gives each dim its value
     uint8_t row[LAYER_PARAMS_MAX];   // of layer_bind.c's table, one a parameter
+    uint32_t early, writes;          // parameters, a bit each: that are early; that it writes
 };
 struct moe_layer {
     struct moe_layer_desc desc;
@@ -62,7 +63,7 @@ typedef int layer_visit(void *user, enum layer_launch n, const struct layer_kern
 int layer_launches(const struct moe_layer *l, const struct moe_layer_call *call, int rows, layer_visit *visit,
                    void *user);
 // The same launches, checked as moe_launch() does and ready for launch_items(); those without blocks are left out. tile: its
-// index. A status; on failure nothing is ready.
+// index. A launch is dependent where image.h lets it be. A status; on failure nothing is ready.
 enum { LAYER_VALUES = LAYER_PARAMS_MAX + LAYER_DIMS_MAX };
 struct layer_ready {
     int n;

@@ -233,6 +233,7 @@ bool layer_bind(struct layer_kernel *k, char why[LAYER_WHY])
                  k->sig->nparams, k->sig->ndims, k->sig->nboxes, LAYER_PARAMS_MAX, LAYER_DIMS_MAX, LAYER_BOXES_MAX);
         return false;
     }
+    k->early = k->writes = 0;
     for (int i = 0; i < k->sig->nparams; i++) {
         const struct image_param *p = &k->sig->params[i];
         bool scalar = p->kind == IMAGE_SCALAR;
@@ -247,6 +248,8 @@ bool layer_bind(struct layer_kernel *k, char why[LAYER_WHY])
             return false;
         }
         k->row[i] = (uint8_t)r;
+        k->early |= (uint32_t)p->early << i;
+        k->writes |= (uint32_t)(p->kind == IMAGE_OUT || p->kind == IMAGE_INOUT) << i;
     }
     k->direct = bind_dims(k);
     return true;
@@ -414,13 +417,37 @@ static bool resolve_directly(const struct layer_kernel *k, const struct values *
     return !bad;
 }
 
+// What launches of a call write, since the last ordinary one.
+struct written {
+    int n;
+    const void *p[LAYER_LAUNCHES * LAYER_PARAMS_MAX];
+};
+
+// May a launch of k start before those that wrote `w` have finished? A tensor is told by its address: those of a call are
+// either the same or apart.
+static bool may_be_early(const struct layer_kernel *k, const union launch_value *value, const struct written *w)
+{
+    for (uint32_t early = k->early; early; early &= early - 1)
+        for (int i = 0; i < w->n; i++)
+            if (w->p[i] == value[__builtin_ctz(early)].p)
+                return false;
+    return k->early;
+}
+
+static void add_written(const struct layer_kernel *k, const union launch_value *value, struct written *w)
+{
+    for (uint32_t out = k->writes; out; out &= out - 1)
+        w->p[w->n++] = value[__builtin_ctz(out)].p;
+}
+
 int layer_collect(const struct moe_layer *l, const struct moe_layer_call *c, const struct layer_sizes *s, int tile,
                   struct layer_ready *ready)
 {
     struct values v;
+    struct written written; // not filled: it is for the launches that there are
     int64_t dims[LAYER_DIMS_MAX], scalars[LAYER_PARAMS_MAX];
     int status = MOE_OK;
-    ready->n = 0;
+    ready->n = written.n = 0;
     set_values(l, c, s, &v);
     for (int n = 0; n < LAYER_LAUNCHES && !status; n++) {
         const struct layer_kernel *k = next(l, c, n, tile, &v);
@@ -438,7 +465,13 @@ int layer_collect(const struct moe_layer *l, const struct moe_layer_call *c, con
             fill_arguments(k, &v, args);
             status = launch_resolve(k->kernel, args, k->sig->nparams, NULL, item, value, map);
         }
-        ready->n += !status && item->blocks;
+        if (status || !item->blocks)
+            continue;
+        item->dependent = ready->n && may_be_early(k, value, &written);
+        if (!item->dependent)
+            written.n = 0;
+        add_written(k, value, &written);
+        ready->n++;
     }
     return status;
 }

@@ -109,7 +109,7 @@ struct moe_layer_call {
     size_t workspace_bytes;
     unsigned steps;     // bits 1 << enum moe_layer_step: only these, for callers that time or split them; 0: all
     int rows;           // tile of rows, one of the image's; 0: chosen
-    void *const *parts; // NULL, or where each enum moe_layer_part lies instead of in the workspace
+    void *const *parts; // NULL, or where each enum moe_layer_part lies instead of in the workspace: apart from all else
 };
 MOE_API int moe_layer_forward(const struct moe_layer *layer, const struct moe_layer_call *call, void *stream);
 // Where a part of a call with so many tokens lies in its workspace (rows: as in the call), and its bytes, which may be 0.

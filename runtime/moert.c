@@ -462,6 +462,7 @@ int launch_grid(const struct moe_kernel *k, const int64_t *dims, const int64_t *
     item->function = k->function;
     item->sig = k->sig;
     item->blocks = (uint32_t)blocks;
+    item->dependent = false;
     return check_grid(k, tiles, blocks);
 }
 
@@ -573,7 +574,7 @@ int launch_items(const struct moe_image *m, const struct launch_item *items, int
     if (n > 1 && d->driver->launch_all)
         return d->driver->launch_all(d, m->module, items, n, stream);
     for (int i = 0; i < n && !status; i++)
-        status = d->driver->launch(d, items[i].function, items[i].sig, items[i].blocks, items[i].args, stream);
+        status = d->driver->launch(d, &items[i], stream);
     return status;
 }
 

@@ -17,6 +17,7 @@ struct node { // of a graph
     enum { NODE_LAUNCH, NODE_FILL, NODE_RECORD } kind;
     struct moesim_kernel *kernel;
     uint32_t blocks;
+    bool dependent;
     int nargs;
     uint64_t args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX]; // values,
     int nmaps;
@@ -163,7 +164,7 @@ static double now(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static int run_node(struct moe_device *d, const struct node *n)
+static int run_node(struct moe_device *d, void *stream, const struct node *n)
 {
     struct sim *s = d->state;
     void *args[IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX];
@@ -174,7 +175,7 @@ static int run_node(struct moe_device *d, const struct node *n)
             args[i] = (void *)(uintptr_t)&n->args[i];
         for (int i = 0; i < n->nmaps; i++)
             args[n->nargs + i] = (void *)(uintptr_t)&n->maps[i];
-        if (s->api->launch(n->kernel, n->blocks, args, why) < 0)
+        if (s->api->launch(n->kernel, n->blocks, args, stream, n->dependent, why) < 0)
             return device_fail(d, MOE_ERR_DEVICE, "simulator: %s", why);
         return MOE_OK;
     case NODE_FILL:
@@ -194,7 +195,7 @@ static int submit(struct moe_device *d, void *stream, const struct node *n)
     struct graph *g = stream_of(s, stream)->capture;
     struct node *copy = g ? aligned_alloc(_Alignof(struct node), sizeof *copy) : NULL;
     if (!g) {
-        status = run_node(d, n);
+        status = run_node(d, stream, n);
     } else if (!copy) {
         status = device_fail(d, MOE_ERR_MEMORY, "out of memory");
     } else {
@@ -238,12 +239,16 @@ static int sim_tensor_map(struct moe_device *d, struct launch_map *map, const st
                                             : device_fail(d, MOE_ERR_ARGUMENT, "simulator: %.100s: %s", v->symbol, why);
 }
 
-static int sim_launch(struct moe_device *d, void *function, const struct image_kernel *k, uint32_t blocks, void **args,
-                      void *stream)
+static int sim_launch(struct moe_device *d, const struct launch_item *item, void *stream)
 {
-    struct node n = {
-        .kind = NODE_LAUNCH, .kernel = function, .blocks = blocks, .nargs = k->nparams, .nmaps = k->nboxes
-    };
+    const struct image_kernel *k = item->sig;
+    void **args = item->args;
+    struct node n = { .kind = NODE_LAUNCH,
+                      .kernel = item->function,
+                      .blocks = item->blocks,
+                      .dependent = item->dependent,
+                      .nargs = k->nparams,
+                      .nmaps = k->nboxes };
     for (int i = 0; i < k->ndims; i++)
         n.nargs += k->dims[i].bound < 0;
     for (int i = 0; i < n.nargs; i++)

@@ -26,6 +26,7 @@ SAME_SIZE(CUtensorMapInterleave, int)
 SAME_SIZE(CUtensorMapSwizzle, int)
 SAME_SIZE(CUtensorMapL2promotion, int)
 SAME_SIZE(CUtensorMapFloatOOBfill, int)
+SAME_SIZE(CUlaunchAttributeID, int)
 _Static_assert(sizeof(CUtensorMap) == 128, "CUtensorMap");
 _Static_assert(__builtin_types_compatible_p(CUdeviceptr, unsigned long long), "CUdeviceptr");
 
@@ -33,3 +34,15 @@ _Static_assert(__builtin_types_compatible_p(CUdeviceptr, unsigned long long), "C
     _Static_assert(__builtin_offsetof(CUDA_KERNEL_NODE_PARAMS, member) == (place), #member);
 CUDA_NODE_PLACES(SAME_PLACE)
 _Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72, "CUDA_KERNEL_NODE_PARAMS");
+#undef SAME_PLACE
+#define SAME_PLACE(member, place) _Static_assert(__builtin_offsetof(CUlaunchConfig, member) == (place), #member);
+CUDA_CONFIG_PLACES(SAME_PLACE)
+_Static_assert(sizeof(CUlaunchConfig) == 56, "CUlaunchConfig");
+#undef SAME_PLACE
+#define SAME_PLACE(member, place) _Static_assert(__builtin_offsetof(CUgraphEdgeData, member) == (place), #member);
+CUDA_EDGE_PLACES(SAME_PLACE)
+_Static_assert(sizeof(CUgraphEdgeData) == 8, "CUgraphEdgeData");
+_Static_assert(__builtin_offsetof(CUlaunchAttribute, id) == 0 &&
+                   __builtin_offsetof(CUlaunchAttribute, value.programmaticStreamSerializationAllowed) == 8 &&
+                   sizeof(CUlaunchAttribute) == 72,
+               "CUlaunchAttribute");

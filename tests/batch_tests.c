@@ -66,7 +66,7 @@ static bool is_launch(const struct fake_launch *f, const struct launch_item *ite
 {
     bool same = !strcmp(f->symbol, item->sig->symbol) && f->grid == item->blocks &&
                 f->block == (unsigned)item->sig->threads && f->shared == (unsigned)item->sig->shared &&
-                f->stream == stream;
+                f->stream == stream && f->dependent == (vendor.early && item->dependent);
     for (int i = 0; i < ARGS; i++)
         same = same && !memcmp(f->args[i], item->args[i], (size_t)arg_bytes[i]);
     return same;
@@ -89,11 +89,23 @@ static void launch_and_check(const struct scene *s, const struct list *l, void *
     assert_int_equal(fake->replays - replays, at_once);
 }
 
-static void prepare(const struct scene *s, int n)
+static void depend(struct list *l, unsigned pattern)
+{
+    for (int i = 0; i < l->n; i++)
+        l->item[i].dependent = pattern >> i & 1;
+}
+
+static void prepare_as(const struct scene *s, int n, unsigned pattern)
 {
     struct list l;
     make_list(s, &l, n, 1000);
+    depend(&l, pattern);
     launch_prepare(s->m, l.item, n);
+}
+
+static void prepare(const struct scene *s, int n)
+{
+    prepare_as(s, n, 0);
 }
 
 void test_batch_same(void **state)
@@ -120,6 +132,72 @@ void test_batch_same(void **state)
     for (int i = calls; i < fake->calls && i < FAKE_CALLS_MAX; i++)
         assert_null(strstr(fake->names[i], "Alloc"));
     assert_int_equal(fake->live, live);
+    close_scene(&s);
+}
+
+// Which launches may start early is the same by a chain, one by one and in a capture; a chain serves the pattern that it was
+// made for, and no other.
+void test_batch_dependent(void **state)
+{
+    static const unsigned patterns[] = { 0, 2, 6, 4, 62, 32, 42 };
+    enum { N = 6, MADE = 3, PATTERNS = sizeof patterns / sizeof patterns[0] };
+    struct scene s;
+    struct list l;
+    void *graph;
+    (void)state;
+    open_scene(&s);
+    for (int round = 0; round < 2; round++)
+        for (int i = 0; i < MADE; i++) {
+            int live = fake->live;
+            prepare_as(&s, N, patterns[i]);
+            assert_int_equal(fake->live - live, round ? 0 : 2 * BATCH_WAYS);
+        }
+    for (int i = 0; i < PATTERNS; i++) {
+        make_list(&s, &l, N, i);
+        depend(&l, patterns[i]);
+        launch_and_check(&s, &l, s.stream, i < MADE);
+        launch_and_check(&s, &l, NULL, false);
+        assert_int_equal(moe_capture_begin(s.d, s.stream), MOE_OK);
+        launch_and_check(&s, &l, s.stream, false);
+        assert_int_equal(moe_capture_end(s.d, s.stream, &graph), MOE_OK);
+        assert_int_equal(moe_destroy(s.d, MOE_GRAPH, graph), MOE_OK);
+    }
+    close_scene(&s);
+}
+
+// One by one, each call fails once: the kernels before it were launched, none after it, and the error names call and kernel.
+void test_batch_one_fails(void **state)
+{
+    struct scene s;
+    struct list l;
+    char want[128];
+    int calls = 0, named = 0;
+    (void)state;
+    open_scene(&s);
+    for (int at = 0; at <= calls; at++) {
+        int from = fake->launches, before = fake->calls;
+        make_list(&s, &l, 4, at);
+        depend(&l, 6);
+        fake->fail_at = at ? before + at : 0;
+        fake->fail_code = 719;
+        int status = launch_items(s.m, l.item, 4, s.stream);
+        fake->fail_at = 0;
+        calls = at ? calls : fake->calls - before;
+        const char *call = at ? fake->names[before + at - 1] : "";
+        if (!strstr(call, "Launch")) {
+            expect_launches(&l, status ? 0 : 4, from, s.stream);
+            assert_true(!status || one_of(vendor.making, call));
+            continue;
+        }
+        int n = fake->launches - from;
+        expect_launches(&l, n, from, s.stream);
+        snprintf(want, sizeof want, "%s of %s:", call, l.item[n].sig->symbol);
+        expect_error(s.d, status, MOE_ERR_DEVICE, want);
+        assert_int_equal(!!strstr(call, "Ex"), vendor.early && l.item[n].dependent);
+        named++;
+    }
+    fake->thread()->last_error = 0;
+    assert_int_equal(named, 4);
     close_scene(&s);
 }
 
@@ -165,12 +243,14 @@ void test_batch_missing(void **state)
         open_scene(&s);
         prepare(&s, 3);
         make_list(&s, &l, 3, i);
-        launch_and_check(&s, &l, s.stream, false);
+        bool edges =
+            strstr(vendor.entries[i].symbol, "Dependencies"); // those that are not needed where nothing starts early
+        launch_and_check(&s, &l, s.stream, edges);
         close_scene(&s);
         unlink(file);
         setenv(vendor.library, was, 1);
         fake = whole;
-        missing++;
+        missing += !edges;
     }
     assert_int_equal(missing, 8);
 }
@@ -188,10 +268,11 @@ void test_batch_prepare_fails(void **state)
         int before = fake->calls;
         fake->fail_at = at ? before + at : 0;
         fake->fail_code = 719;
-        prepare(&s, 3);
+        prepare_as(&s, 3, 6);
         fake->fail_at = 0;
         calls = at ? calls : fake->calls - before;
         make_list(&s, &l, 3, at);
+        depend(&l, 6);
         int from = fake->launches, replays = fake->replays;
         for (int i = 0; i < 2; i++, from += 3) {
             assert_int_equal(launch_items(s.m, l.item, 3, s.stream), MOE_OK);
@@ -200,8 +281,9 @@ void test_batch_prepare_fails(void **state)
         slower += fake->replays == replays;
         close_scene(&s);
     }
-    assert_true(calls >= BATCH_WAYS * 5);
-    assert_in_range(slower, 5, 8); // what of the first chain fails, or comes before
+    assert_true(calls >= BATCH_WAYS * (vendor.early ? 7 : 5));
+    assert_in_range(slower, vendor.early ? 7 : 5,
+                    vendor.early ? 10 : 8); // what of the first chain fails, or comes before
 }
 
 // Each call of a launch fails once: all kernels are launched, once and in order, or there is an error that names the call and
@@ -214,12 +296,14 @@ void test_batch_launch_fails(void **state)
     int calls = 0, refused = 0;
     (void)state;
     open_scene(&s);
-    prepare(&s, 6);
+    prepare_as(&s, 6, 0x2c);
     for (int i = 0, at = 0; i <= 2 * calls; i++) { // twice: more often than there are chains
         int from = fake->launches, before = fake->calls;
         at = i <= calls ? i : i - calls;
         make_list(&s, &l, 6, at);
         make_list(&s, &next, 6, 3 * at);
+        depend(&l, 0x2c);
+        depend(&next, 0x2c);
         fake->fail_at = at ? before + at : 0;
         fake->fail_code = 719;
         int status = launch_items(s.m, l.item, 6, s.stream);

@@ -133,7 +133,8 @@ void library_without(const char *symbol, char *file)
 
 bool for_batches(const char *symbol)
 {
-    return strstr(symbol, "GraphCreate") || strstr(symbol, "KernelNode") || strstr(symbol, "IsCapturing");
+    return strstr(symbol, "GraphCreate") || strstr(symbol, "KernelNode") || strstr(symbol, "IsCapturing") ||
+           strstr(symbol, "AddDependencies");
 }
 
 // Without a required entry point there is no device; without another one there is less, and the device says so.

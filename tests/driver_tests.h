@@ -25,6 +25,7 @@ struct vendor {
     intptr_t other;            // what else may be current in a thread
     const char *const *told;   // calls whose failure may pass in silence, NULL-terminated
     const char *const *making; // calls that make the device current, likewise
+    bool early;                // launches may start before the one before has finished
 };
 extern const struct vendor vendor; // of the test program
 extern struct fake_gpu *fake;
@@ -56,6 +57,8 @@ void test_two_devices(void **state);
 void test_threads(void **state);
 // batch_tests.c
 void test_batch_same(void **state);
+void test_batch_dependent(void **state);
+void test_batch_one_fails(void **state);
 void test_batch_capture(void **state);
 void test_batch_missing(void **state);
 void test_batch_prepare_fails(void **state);
@@ -67,7 +70,8 @@ void test_batch_off(void **state);
 #define COMMON_TESTS \
     cmocka_unit_test_setup(test_batch_same, setup), cmocka_unit_test_setup(test_batch_capture, setup), \
         cmocka_unit_test_setup(test_batch_missing, setup), cmocka_unit_test_setup(test_batch_prepare_fails, setup), \
-        cmocka_unit_test_setup(test_batch_launch_fails, setup), cmocka_unit_test_setup(test_batch_streams, setup), \
+        cmocka_unit_test_setup(test_batch_launch_fails, setup), cmocka_unit_test_setup(test_batch_dependent, setup), \
+        cmocka_unit_test_setup(test_batch_one_fails, setup), cmocka_unit_test_setup(test_batch_streams, setup), \
         cmocka_unit_test_setup(test_batch_threads, setup), cmocka_unit_test_setup(test_batch_busy, setup), \
         cmocka_unit_test_setup(test_batch_off, setup), cmocka_unit_test_setup(test_no_library, setup), \
         cmocka_unit_test_setup(test_missing_entry_points, setup), cmocka_unit_test_setup(test_memory, setup), \

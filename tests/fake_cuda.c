@@ -10,6 +10,18 @@
 #define PROTOTYPE(required, member, symbol, params) FAKE_EXPORT CUresult cu_##member params __asm__(#symbol);
 CUDA_SYMBOLS(PROTOTYPE)
 
+// The structs that are declared here as the vendor has them, see tests/abi_cuda.c.
+#define PLACE_OF(type, member, place) _Static_assert(offsetof(type, member) == (place), #member);
+#define NODE_PLACE(member, place) PLACE_OF(CUDA_KERNEL_NODE_PARAMS, member, place)
+#define CONFIG_PLACE(member, place) PLACE_OF(CUlaunchConfig, member, place)
+#define EDGE_PLACE(member, place) PLACE_OF(CUgraphEdgeData, member, place)
+CUDA_NODE_PLACES(NODE_PLACE)
+CUDA_CONFIG_PLACES(CONFIG_PLACE)
+CUDA_EDGE_PLACES(EDGE_PLACE)
+_Static_assert(sizeof(CUDA_KERNEL_NODE_PARAMS) == 72 && sizeof(CUlaunchConfig) == 56 && sizeof(CUgraphEdgeData) == 8 &&
+                   sizeof(CUlaunchAttribute) == 72 && offsetof(CUlaunchAttribute, value) == 8,
+               "sizes");
+
 static char contexts[FAKE_DEVICES_MAX]; // their addresses are the contexts
 
 // A call that needs a context to be current.
@@ -219,8 +231,26 @@ CUresult cu_launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, u
                    unsigned shared, CUstream stream, void **args, void **extra)
 {
     CALL("cuLaunchKernel");
-    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra };
+    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra, 0 };
     return fake_run(function, &c, stream);
+}
+
+CUresult cu_launch_ex(const CUlaunchConfig *config, CUfunction function, void **args, void **extra)
+{
+    CALL("cuLaunchKernelEx");
+    const CUlaunchAttribute *a = config->attrs;
+    if (config->numAttrs != 1 || a->id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION ||
+        a->value.programmaticStreamSerializationAllowed != 1 || fake_gpu.major < 9) {
+        fake_gpu.wrong++;
+        return FAKE_INVALID;
+    }
+    const struct fake_config c = { { config->gridDimX, config->gridDimY, config->gridDimZ },
+                                   { config->blockDimX, config->blockDimY, config->blockDimZ },
+                                   config->sharedMemBytes,
+                                   args,
+                                   extra,
+                                   1 };
+    return fake_run(function, &c, config->hStream);
 }
 
 // The rules of cuTensorMapEncodeTiled, for maps without interleave.
@@ -373,7 +403,8 @@ static struct fake_config config_of(const CUDA_KERNEL_NODE_PARAMS *p)
                                  { p->blockDimX, p->blockDimY, p->blockDimZ },
                                  p->sharedMemBytes,
                                  p->kernelParams,
-                                 p->extra };
+                                 p->extra,
+                                 0 };
 }
 
 CUresult cu_graph_kernel(CUgraphNode *node, CUgraph graph, const CUgraphNode *after, size_t n,
@@ -382,6 +413,18 @@ CUresult cu_graph_kernel(CUgraphNode *node, CUgraph graph, const CUgraphNode *af
     CALL("cuGraphAddKernelNode_v2");
     const struct fake_config c = config_of(params);
     return fake_node((void **)node, graph, (void *const *)after, n, params->func, &c);
+}
+
+CUresult cu_graph_edges(CUgraph graph, const CUgraphNode *from, const CUgraphNode *to, const CUgraphEdgeData *data,
+                        size_t n)
+{
+    static const CUgraphEdgeData programmatic = { .from_port = 1, .type = 1 };
+    CALL("cuGraphAddDependencies_v2");
+    if (n != 1 || memcmp(data, &programmatic, sizeof programmatic) != 0 || fake_gpu.major < 9) {
+        fake_gpu.wrong++;
+        return FAKE_INVALID;
+    }
+    return fake_edge(graph, *from, *to);
 }
 
 CUresult cu_exec_kernel(CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS *params)

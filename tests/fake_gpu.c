@@ -14,6 +14,7 @@ struct launch {
     int32_t count;
     float f;
     int built; // a node of its own, not captured: seen when the graph is launched
+    int loose; // likewise, and nothing orders it after the one before it
 };
 struct object {
     enum fake_kind kind;
@@ -326,7 +327,9 @@ static int read_launch(struct launch *l, void *function, const struct fake_confi
     if (!f || c->extra || !c->grid[0] || c->grid[1] != 1 || c->grid[2] != 1 || !c->block[0] || c->block[1] != 1 ||
         c->block[2] != 1 || (f->allowed && c->shared > f->allowed))
         return FAKE_INVALID;
-    *l = (struct launch){ .seen = { .grid = c->grid[0], .block = c->block[0], .shared = c->shared } };
+    *l = (struct launch){
+        .seen = { .grid = c->grid[0], .block = c->block[0], .shared = c->shared, .dependent = c->dependent }
+    };
     memcpy(l->seen.symbol, f->name, sizeof l->seen.symbol - 1);
     for (int i = 0; i < fake_gpu.arg_count; i++)
         memcpy(l->seen.args[i], c->args[i], (size_t)fake_gpu.arg_bytes[i]);
@@ -447,6 +450,9 @@ int fake_instantiate(void **exec, void *graph)
     struct object *e = fake_make(FAKE_EXEC);
     e->module = g;
     e->n = g->n;
+    for (int i = 0; i < g->n; i++)
+        if (g->launches[i].loose)
+            count_wrong();
     e->launches = malloc((size_t)(g->n + 1) * sizeof *e->launches);
     if (g->n)
         memcpy(e->launches, g->launches, (size_t)g->n * sizeof *e->launches);
@@ -517,14 +523,27 @@ int fake_node(void **node, void *graph, void *const *after, size_t n, void *func
     int r = g ? read_launch(&l, function, c) : FAKE_INVALID;
     if (r)
         return r;
-    if (n != (g->n > 0) || (before && (before->module != g || before->n != g->n - 1)))
+    if (n > 1 || (before && (before->module != g || before->n != g->n - 1)))
         count_wrong();
     struct object *o = fake_make(FAKE_NODE);
     o->module = g;
     o->n = g->n;
     l.built = 1;
+    l.loose = g->n > 0 && !n;
     append(g, &l);
     *node = o;
+    return 0;
+}
+
+int fake_edge(void *graph, void *from, void *to)
+{
+    struct object *g = fake_get(graph, FAKE_GRAPH), *a = fake_get(from, FAKE_NODE), *b = fake_get(to, FAKE_NODE);
+    if (!g || !a || !b || a->module != g || b->module != g || b->n != a->n + 1 || !g->launches[b->n].loose) {
+        count_wrong();
+        return FAKE_INVALID;
+    }
+    g->launches[b->n].loose = 0;
+    g->launches[b->n].seen.dependent = 1;
     return 0;
 }
 
@@ -540,6 +559,7 @@ int fake_set_node(void *exec, void *node, void *function, const struct fake_conf
     int r = read_launch(&l, function, c);
     if (!r) {
         l.built = 1;
+        l.seen.dependent = e->launches[o->n].seen.dependent; // edges stay
         e->launches[o->n] = l;
     }
     pthread_mutex_lock(&lock);

@@ -36,6 +36,7 @@ struct fake_map { // what a tensor map holds here: what it was made from
 struct fake_launch {
     char symbol[32];
     unsigned grid, block, shared;
+    int dependent; // may start before the one before it has finished
     void *stream;
     unsigned char args[FAKE_ARGS_MAX][8];
     struct fake_map maps[FAKE_MAPS_MAX];
@@ -96,6 +97,7 @@ enum fake_kind {
 struct fake_config { // of a launch
     unsigned grid[3], block[3], shared;
     void **args, **extra;
+    int dependent;
 };
 
 int fake_call(const char *name); // counts the call; nonzero: it must fail
@@ -125,5 +127,6 @@ int fake_replay(void *exec, void *stream);
 int fake_capturing(void *stream, int *status); // 0: no, 1: yes, 2: broken
 int fake_graph(void **graph);
 int fake_node(void **node, void *graph, void *const *after, size_t n, void *function, const struct fake_config *c);
+int fake_edge(void *graph, void *from, void *to); // a node that was made after none, now dependent on the one before it
 int fake_set_node(void *exec, void *node, void *function, const struct fake_config *c); // reads the arguments now
 #endif

@@ -182,7 +182,7 @@ hipError_t hip_launch(hipFunction_t function, unsigned gx, unsigned gy, unsigned
     CALL("hipModuleLaunchKernel");
     if (shared > (unsigned)fake_gpu.shared_max || (uint64_t)gx * bx > UINT32_MAX)
         return keep(FAKE_INVALID);
-    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra };
+    const struct fake_config c = { { gx, gy, gz }, { bx, by, bz }, shared, args, extra, 0 };
     return keep(fake_run(function, &c, stream));
 }
 
@@ -291,7 +291,8 @@ static struct fake_config config_of(const hipKernelNodeParams *p)
                                  { p->blockDim.x, p->blockDim.y, p->blockDim.z },
                                  p->sharedMemBytes,
                                  p->kernelParams,
-                                 p->extra };
+                                 p->extra,
+                                 0 };
 }
 
 hipError_t hip_graph_kernel(hipGraphNode_t *node, hipGraph_t graph, const hipGraphNode_t *after, size_t n,

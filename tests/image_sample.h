@@ -13,17 +13,17 @@
         IMAGE_T_DIM, i \
     }
 
-// gate_up(x: bf16[T, H], w: bf16[E, I, H], tiles: tile_map[N], limit: i32, h: out bf16[R, I]), H = 256 bound
+// gate_up(x: bf16[T, H], w: early bf16[E, I, H], tiles: early tile_map[N], limit: i32, h: out bf16[R, I]), H = 256 bound
 static const struct image_dim sample_dims[] = {
     { "T", -1, 1, INT32_MAX }, { "H", 256, 8, 32768 },    { "E", -1, 1, 512 },
     { "I", -1, 8, 65536 },     { "N", -1, 1, INT32_MAX }, { "R", -1, 1, INT32_MAX },
 };
 static const struct image_param sample_params[] = {
-    { "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } } },
-    { "w", IMAGE_IN, IMAGE_BF16, 3, 16, { { 2, 0 }, { 3, 0 }, { 1, 0 } } },
-    { "tiles", IMAGE_MAP, IMAGE_I32, 2, 16, { { 4, 0 }, { -1, 4 } } },
-    { "limit", IMAGE_SCALAR, IMAGE_I32, 0, 4, { { 0, 0 } } },
-    { "h", IMAGE_OUT, IMAGE_BF16, 2, 16, { { 5, 0 }, { 3, 0 } } },
+    { "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } }, false },
+    { "w", IMAGE_IN, IMAGE_BF16, 3, 16, { { 2, 0 }, { 3, 0 }, { 1, 0 } }, true },
+    { "tiles", IMAGE_MAP, IMAGE_I32, 2, 16, { { 4, 0 }, { -1, 4 } }, true },
+    { "limit", IMAGE_SCALAR, IMAGE_I32, 0, 4, { { 0, 0 } }, false },
+    { "h", IMAGE_OUT, IMAGE_BF16, 2, 16, { { 5, 0 }, { 3, 0 } }, false },
 };
 static const struct image_clause sample_clauses[] = {
     { IMAGE_IN_MAP, "rows", 128, 2, { 0 }, { 0 } },
@@ -39,9 +39,9 @@ static const struct image_axis sample_axes[] = { { "rows", 128 }, { "cols", 64 }
 // scale(a: f32[C], f: f32, b: inout f32[C]): grid of (C + 3) / 4 blocks
 static const struct image_dim scale_dims[] = { { "C", -1, 4, 1 << 20 } };
 static const struct image_param scale_params[] = {
-    { "a", IMAGE_IN, IMAGE_F32, 1, 16, { { 0, 0 } } },
-    { "f", IMAGE_SCALAR, IMAGE_F32, 0, 4, { { 0, 0 } } },
-    { "b", IMAGE_INOUT, IMAGE_F32, 1, 16, { { 0, 0 } } },
+    { "a", IMAGE_IN, IMAGE_F32, 1, 16, { { 0, 0 } }, false },
+    { "f", IMAGE_SCALAR, IMAGE_F32, 0, 4, { { 0, 0 } }, false },
+    { "b", IMAGE_INOUT, IMAGE_F32, 1, 16, { { 0, 0 } }, false },
 };
 static const struct image_clause scale_clauses[] = {
     { IMAGE_EACH,

@@ -90,12 +90,13 @@ int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned b
         int i = k.nparams;
         char c = kinds[i];
         p[i] = (struct image_param){ .name = names[i],
-                                     .kind = c == 'i'   ? IMAGE_IN
-                                             : c == 'o' ? IMAGE_OUT
-                                             : c == 'b' ? IMAGE_INOUT
-                                                        : IMAGE_SCALAR,
+                                     .kind = c == 'i' || c == 'e' ? IMAGE_IN
+                                             : c == 'o'           ? IMAGE_OUT
+                                             : c == 'b'           ? IMAGE_INOUT
+                                                                  : IMAGE_SCALAR,
                                      .elem = IMAGE_I32,
                                      .rank = c != 's',
+                                     .early = c == 'e',
                                      .align = 4,
                                      .shape = { { -1, n[i] } } };
         scalar[i] = (int32_t)n[i];
@@ -104,7 +105,7 @@ int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned b
     struct moesim_kernel *f = s->api->kernel(s->m, &k, s->why);
     if (!f)
         fail_msg("%s", s->why);
-    int status = s->api->launch(f, blocks, args, s->why);
+    int status = s->api->launch(f, blocks, args, s->stream, s->dependent, s->why);
     if (status < 0)
         print_error("%s\n", s->why);
     return status;

@@ -9,6 +9,8 @@ struct sim {
     struct moesim_limits limits;
     struct moesim_module *m;
     char why[MOESIM_WHY];
+    const void *stream; // of the next launches, and whether they are dependent
+    bool dependent;
 };
 // spec: "sm_90a,seed=3". Fails the test if it cannot be opened.
 struct sim sim_open(const char *spec);
@@ -17,7 +19,7 @@ void sim_close(struct sim *s);
 bool sim_load(struct sim *s, const char *ir);
 // The text as bitcode, from malloc; nv: for NVPTX if it does not say.
 void *sim_bitcode(const char *ir, bool nv, size_t *n);
-// Runs kernel `name`: its parameters are tensors of i32 (or of what elem[i] says) with n[i] elements; kinds: one letter each: i(n),
+// Runs kernel `name`: its parameters are tensors of i32 (or of what elem[i] says) with n[i] elements; kinds: one letter each: i(n), e(arly),
 // o(ut), b(oth), s(calar i32: n[i] is its value). ptr[i]: device memory. Returns what launch returns.
 int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,
             void *const *ptr, const int64_t *n);

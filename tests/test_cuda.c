@@ -4,6 +4,7 @@
 #include "../runtime/cuda_abi.h"
 #include "../runtime/driver.h"
 
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,7 +25,8 @@ const struct vendor vendor = { "cuda",
                                sizeof entries / sizeof entries[0],
                                0x1000,
                                told,
-                               making };
+                               making,
+                               true };
 
 static void test_open(void **state)
 {
@@ -335,6 +337,77 @@ static void test_batch_maps(void **state)
     clean(d);
 }
 
+// Launches of a pattern by a chain and one by one; which of them were early, a bit each.
+static unsigned early_of(struct moe_device *d, const struct moe_image *m, unsigned pattern, bool chained)
+{
+    enum { N = 4 };
+    struct launch_item item[N];
+    union launch_value value[N][TAKE_ARGS];
+    void *stream = NULL, *slots[N][TAKE_ARGS];
+    unsigned early = 0;
+    assert_int_equal(moe_stream(d, &stream), MOE_OK);
+    for (int i = 0; i < N; i++) {
+        struct moe_arg a[5];
+        take_args(a, i, 7);
+        item[i].args = slots[i];
+        assert_int_equal(launch_resolve(moe_find(m, "gate_up", "r16"), a, 5, NULL, &item[i], value[i], NULL), MOE_OK);
+        assert_false(item[i].dependent); // what moe_launch() launches
+        item[i].dependent = pattern >> i & 1;
+    }
+    if (chained)
+        launch_prepare(m, item, N);
+    int from = fake->launches, replays = fake->replays;
+    assert_int_equal(launch_items(m, item, N, stream), MOE_OK);
+    assert_int_equal(fake->launches, from + N);
+    assert_int_equal(fake->replays - replays, chained);
+    for (int i = 0; i < N; i++)
+        early |= (unsigned)fake->log[from + i].dependent << i;
+    assert_int_equal(moe_destroy(d, MOE_STREAM, stream), MOE_OK);
+    return early;
+}
+
+// Launches start early where driver and device know how; else they are ordinary ones.
+static void test_early(void **state)
+{
+    static const struct {
+        const char *without;
+        int major;
+        unsigned alone, chained;
+    } cases[] = { { NULL, 9, 10, 10 },
+                  { NULL, 8, 0, 0 },
+                  { NULL, 10, 10, 10 },
+                  { "cuLaunchKernelEx", 9, 0, 10 },
+                  { "cuGraphAddDependencies_v2", 9, 10, 0 } };
+    char was[512];
+    struct fake_gpu *whole = fake;
+    (void)state;
+    snprintf(was, sizeof was, "%s", getenv(vendor.library));
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        char file[] = "/tmp/fake-gpu-XXXXXX";
+        struct image_desc desc = sample();
+        if (cases[i].without) {
+            library_without(cases[i].without, file);
+            setenv(vendor.library, file, 1);
+            void *handle = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+            assert_non_null(handle);
+            fake = dlsym(handle, "fake_gpu");
+        }
+        fake->major = cases[i].major;
+        desc.arch = cases[i].major == 9 ? "sm_90a" : cases[i].major == 8 ? "sm_80" : "sm_100a";
+        struct moe_device *d = open_device(0);
+        struct moe_image *m = load(d, &desc);
+        assert_int_equal(early_of(d, m, 10, false), cases[i].alone);
+        assert_int_equal(early_of(d, m, 10, true), cases[i].chained);
+        assert_int_equal(early_of(d, m, 0, false), 0);
+        moe_unload(m);
+        clean(d);
+        if (cases[i].without)
+            unlink(file);
+        setenv(vendor.library, was, 1);
+        fake = whole;
+    }
+}
+
 static void test_map_fails(void **state)
 {
     (void)state;
@@ -427,19 +500,13 @@ static void test_map_threads(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(test_open, setup),
-        cmocka_unit_test_setup(test_adopts, setup),
-        cmocka_unit_test_setup(test_arches, setup),
-        cmocka_unit_test_setup(test_load_refusals, setup),
-        cmocka_unit_test_setup(test_shared, setup),
-        cmocka_unit_test_setup(test_maps, setup),
-        cmocka_unit_test_setup(test_map_rows, setup),
-        cmocka_unit_test_setup(test_persistent, setup),
-        cmocka_unit_test_setup(test_batch_maps, setup),
-        cmocka_unit_test_setup(test_map_fails, setup),
-        cmocka_unit_test_setup(test_no_maps, setup),
-        cmocka_unit_test_setup(test_map_threads, setup),
-        COMMON_TESTS,
+        cmocka_unit_test_setup(test_open, setup),        cmocka_unit_test_setup(test_adopts, setup),
+        cmocka_unit_test_setup(test_arches, setup),      cmocka_unit_test_setup(test_load_refusals, setup),
+        cmocka_unit_test_setup(test_shared, setup),      cmocka_unit_test_setup(test_maps, setup),
+        cmocka_unit_test_setup(test_map_rows, setup),    cmocka_unit_test_setup(test_persistent, setup),
+        cmocka_unit_test_setup(test_batch_maps, setup),  cmocka_unit_test_setup(test_early, setup),
+        cmocka_unit_test_setup(test_map_fails, setup),   cmocka_unit_test_setup(test_no_maps, setup),
+        cmocka_unit_test_setup(test_map_threads, setup), COMMON_TESTS,
     };
     if (argc < 1 || find_fake(argv[0]))
         return 1;

@@ -20,7 +20,8 @@ const struct vendor vendor = { "hip",
                                sizeof entries / sizeof entries[0],
                                1,
                                told,
-                               making };
+                               making,
+                               false };
 
 static void test_open(void **state)
 {

@@ -65,6 +65,7 @@ static void same_kernel(const struct image_kernel *a, const struct image_kernel 
         const struct image_param *p = &a->params[i], *q = &b->params[i];
         assert_string_equal(p->name, q->name);
         assert_true(p->kind == q->kind && p->elem == q->elem && p->rank == q->rank && p->align == q->align);
+        assert_int_equal(p->early, q->early);
         for (int j = 0; j < p->rank; j++)
             assert_true(p->shape[j].dim == q->shape[j].dim && p->shape[j].value == q->shape[j].value);
     }
@@ -194,7 +195,7 @@ struct damage {
 };
 static const struct damage damages[] = {
     { 0, 'X', 1, -1, "not an image" },
-    { 8, 2, 4, -1, "image format version 2, this reader knows 3" },
+    { 8, 2, 4, -1, "image format version 2, this reader knows 4" },
     { 16, 5, 8, -1, "says it has 5 bytes" },
     { 32, 9, 4, -1, "code kind 9" },
     { 32, 0, 4, -1, "code kind none with 9 bytes" },
@@ -382,6 +383,50 @@ static void test_boxes(void **state)
     refuse(&d, "2 x 8 of rank 1");
 }
 
+// Only inputs and maps may be early, and of the byte that says so nothing else is taken.
+static void test_early(void **state)
+{
+    (void)state;
+    struct image_kernel k = sample_kernels[0];
+    struct image_desc d = sample_image;
+    struct image_param p[5];
+    size_t n;
+    d.kernels = &k;
+    d.nkernels = 1;
+    k.params = p;
+    for (int i = 0; i < 5; i++) {
+        char says[IMAGE_ERR_MAX];
+        memcpy(p, sample_params, sizeof p);
+        p[1].early = p[2].early = false;
+        assert_false(moe_image_dependent(&k));
+        p[i].early = true;
+        assert_true(moe_image_dependent(&k));
+        if (i < 3) {
+            free(make(&d, &n));
+            continue;
+        }
+        snprintf(says, sizeof says, "parameter '%s': only an input or a map may be early", p[i].name);
+        refuse(&d, says);
+    }
+    memcpy(p, sample_params, sizeof p);
+    p[4].early = true;
+    p[4].kind = IMAGE_INOUT;
+    refuse(&d, "parameter 'h': only an input");
+    k.params = sample_params;
+    unsigned char *bytes = make(&d, &n);
+    unsigned char *kind = bytes + ((size_t)bytes[48 + 16 * 5] | (size_t)bytes[49 + 16 * 5] << 8) + 56 + 4; // of 'w'
+    assert_int_equal(*kind, IMAGE_IN | 0x80);
+    for (int bit = 3; bit < 7; bit++) {
+        char says[32];
+        *kind = (unsigned char)(IMAGE_IN | 0x80 | 1 << bit);
+        seal(bytes, n);
+        assert_false(moe_image_check(bytes, n, err));
+        snprintf(says, sizeof says, "'w': kind %d,", IMAGE_IN | 1 << bit);
+        assert_non_null(strstr(err, says));
+    }
+    free(bytes);
+}
+
 static void test_deep_program(void **state)
 {
     (void)state;
@@ -461,7 +506,7 @@ static void test_describe(void **state)
     (void)state;
     char text[8192] = "";
     moe_image_describe(&sample_image, "scale", false, collect, text);
-    assert_string_equal(text, "image 3 arch sm_90a code cubin\n"
+    assert_string_equal(text, "image 4 arch sm_90a code cubin\n"
                               "kernel scale symbol scale\n"
                               "  threads 128 shared 0 warps 4x1 stages 0 group 0\n"
                               "  param a: in f32[C] align 16\n"
@@ -473,6 +518,8 @@ static void test_describe(void **state)
     moe_image_describe(&sample_image, "take", false, collect, text);
     assert_non_null(strstr(text, "  threads 160 shared 49152 warps 4x1 stages 3 group 0 persistent, 2 resident\n"));
     assert_non_null(strstr(text, "  box w: 128 x 64 swizzle 128\n  box x: 64 x 32\n"));
+    assert_non_null(strstr(text, "  param x: in bf16[T, H] align 16\n  param w: early in bf16[E, I, H] align 16\n"
+                                 "  param tiles: early map i32[N, 4] align 16\n"));
     assert_int_equal(moe_image_axis(&sample_kernels[0], "k"), 64);
     assert_int_equal(moe_image_axis(&sample_kernels[0], "z"), 0);
 }
@@ -483,7 +530,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),   cmocka_unit_test(test_every_bit),    cmocka_unit_test(test_every_length),
         cmocka_unit_test(test_sealed_flips), cmocka_unit_test(test_named_damage), cmocka_unit_test(test_writer_refuses),
         cmocka_unit_test(test_deep_program), cmocka_unit_test(test_grid),         cmocka_unit_test(test_eval),
-        cmocka_unit_test(test_describe),     cmocka_unit_test(test_boxes),
+        cmocka_unit_test(test_describe),     cmocka_unit_test(test_boxes),        cmocka_unit_test(test_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -445,6 +445,7 @@ static int compare(void *user, enum layer_launch n, const struct layer_kernel *k
     (void)n;
     assert_true(k->direct); // or it is not short
     assert_int_equal(launch_resolve(k->kernel, args, k->sig->nparams, NULL, &want, value, maps), MOE_OK);
+    assert_false(want.dependent);
     assert_true(got->function == want.function && got->sig == want.sig && got->blocks == want.blocks);
     int at = 0;
     for (int i = 0; i < k->sig->nparams; i++, at++) {
@@ -556,6 +557,99 @@ static void short_way_boxes(void **state)
     image_size = was_size;
 }
 
+// ---- launches that start early
+
+// The image with these parameters early: "kernel.parameter", NULL-terminated.
+static void *with_early(const char *const *names, size_t *size)
+{
+    char err[IMAGE_ERR_MAX], name[128];
+    struct image_desc *d = moe_image_read(image_bytes, image_size, err);
+    assert_non_null(d);
+    for (int i = 0; i < d->nkernels; i++)
+        for (int j = 0; j < d->kernels[i].nparams; j++) {
+            struct image_param *p = (struct image_param *)(uintptr_t)&d->kernels[i].params[j];
+            snprintf(name, sizeof name, "%s.%s", d->kernels[i].name, p->name);
+            for (const char *const *n = names; *n; n++)
+                p->early |= !strcmp(*n, name);
+        }
+    *size = moe_image_size(d);
+    void *bytes = malloc(*size);
+    if (!moe_image_write(d, bytes, *size, err))
+        fail_msg("%s", err);
+    free(d);
+    return bytes;
+}
+
+struct early_case {
+    const char *names[8]; // that are early
+    // Which launches then are dependent, a bit each. logits: route count plan gate_up down combine. given: without route, its ids
+    // and weights the caller's. experts: gate_up down combine.
+    unsigned logits, given, experts;
+};
+static const struct early_case early_cases[] = {
+    { { NULL }, 0, 0, 0 },
+    { { "gate_up.w_gate", "gate_up.w_up", "down.w_down" }, 0x18, 0xc, 0x2 },
+    { { "gate_up.x", "gate_up.w_up" }, 0x8, 0x4, 0 },
+    { { "gate_up.w_gate", "gate_up.tiles", "down.w_down" }, 0x10, 0x8, 0x2 }, // the plan has just written them
+    { { "gate_up.w_gate", "down.w_down", "down.tiles" }, 0x8, 0x4, 0x2 }, // two launches before, gate_up being early
+    { { "gate_up.row_token", "down.w_down", "down.tiles" }, 0x10, 0x8, 0x2 }, // before gate_up, an ordinary one
+    { { "count.ids", "combine.weights" }, 0x20, 0x10, 0x4 },                  // the first launch is never dependent
+    { { "down.w_down", "combine.d" }, 0x10, 0x8, 0x2 },
+    { { "route_softmax.logits", "count.ids", "plan.ids" }, 0x4, 0x2, 0 }, // route writes ids, then count is ordinary
+    { { "plan.counts", "combine.weights", "gate_up.w_gate", "down.w_down" }, 0x38, 0x1c, 0x6 },
+};
+
+// By a chain, which was made for this, and one by one.
+static void expect_early(const struct place *p, const struct moe_layer_call *c, unsigned want)
+{
+    char why[512];
+    void *stream[2] = { NULL };
+    assert_int_equal(moe_stream(p->d, &stream[1]), MOE_OK);
+    for (int chained = 0; chained < 2; chained++) {
+        int from = fake->launches, replays = fake->replays;
+        if (moe_layer_forward(p->l, c, stream[chained]))
+            fail_msg("%s", moe_error(p->d, why, sizeof why));
+        int n = fake->launches - from;
+        assert_int_equal(fake->replays - replays, chained);
+        for (int i = 0; i < n; i++)
+            if ((unsigned)fake->log[from + i].dependent != (want >> i & 1))
+                fail_msg("launch %d, %s: want 0x%x", i, fake->log[from + i].symbol, want);
+        assert_int_equal(want >> n, 0);
+    }
+    moe_destroy(p->d, MOE_STREAM, stream[1]);
+}
+
+static void early(void **state)
+{
+    void *was = image_bytes;
+    size_t was_size = image_size, size;
+    (void)state;
+    for (size_t i = 0; i < sizeof early_cases / sizeof early_cases[0]; i++) {
+        const struct early_case *e = &early_cases[i];
+        struct place p;
+        image_bytes = with_early(e->names, &size);
+        image_size = size;
+        open_place(&p, "cuda:0");
+        make_layer(&p);
+        struct moe_layer_call c = call_of(&p, T, (void *)0x10000, 1 << 30);
+        expect_early(&p, &c, e->logits);
+        c.rows = p.l->tile[p.l->ntiles - 1];
+        expect_early(&p, &c, e->logits);
+        c.ids = (const int32_t *)p.w.gate;
+        c.weights = (const float *)p.w.gate;
+        c.logits = NULL;
+        expect_early(&p, &c, e->given);
+        c.steps = 1u << MOE_GATE_UP | 1u << MOE_DOWN | 1u << MOE_COMBINE;
+        expect_early(&p, &c, e->experts);
+        close_place(&p);
+        free(image_bytes);
+        image_bytes = was;
+        image_size = was_size;
+    }
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->wrong, 0);
+}
+
 // What a kernel requires of the tokens is asked at each call; a grid without blocks is left out.
 static void requirements(void **state)
 {
@@ -615,7 +709,7 @@ static void odd_kernels(void **state)
     char why[LAYER_WHY] = "";
     (void)state;
     for (int i = 0; i < 30; i++)
-        params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } } };
+        params[i] = (struct image_param){ "x", IMAGE_IN, IMAGE_BF16, 2, 16, { { 0, 0 }, { 1, 0 } }, false };
     assert_true(layer_bind(&k, why) && k.direct);
     params[0].shape[1].dim = 0; // [T, T]: tokens that are the hidden size as well
     sig.ndims = 1;
@@ -864,6 +958,7 @@ int main(void)
         cmocka_unit_test(indices),
         cmocka_unit_test_setup(short_way, with_fake),
         cmocka_unit_test_setup(short_way_boxes, with_fake),
+        cmocka_unit_test_setup(early, with_fake),
         cmocka_unit_test_setup(requirements, with_fake),
         cmocka_unit_test(odd_kernels),
         cmocka_unit_test_setup(threads, with_sim),

@@ -98,8 +98,8 @@ static void open_job(struct ready *r, const struct job *j)
     if (!sim_load(&r->s, j->ir))
         fail_msg("%s\n%s", r->s.why, j->ir);
     const struct image_extent words = { -1, WORDS };
-    r->p[0] = (struct image_param){ "a", IMAGE_IN, IMAGE_I32, 1, 16, { words } };
-    r->p[1] = (struct image_param){ "o", IMAGE_INOUT, IMAGE_I32, 1, 16, { words } };
+    r->p[0] = (struct image_param){ "a", IMAGE_IN, IMAGE_I32, 1, 16, { words }, false };
+    r->p[1] = (struct image_param){ "o", IMAGE_INOUT, IMAGE_I32, 1, 16, { words }, false };
     r->p[2] = (struct image_param){ .name = "map", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 };
     r->k = (struct image_kernel){ .name = "k", .variant = "", .symbol = "k", .nparams = 3, .params = r->p };
     r->k.threads = j->threads;
@@ -114,7 +114,7 @@ static struct run run_seed(struct ready *r, unsigned seed)
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
     assert_true(r->s.api->fill(r->s.d, r->o, 0xff, sizeof ran.out, true));
-    ran.status = r->s.api->launch(r->f, 1, (void *[]){ &r->a, &r->o, r->map }, r->s.why);
+    ran.status = r->s.api->launch(r->f, 1, (void *[]){ &r->a, &r->o, r->map }, NULL, false, r->s.why);
     if (ran.status < 0)
         fail_msg("%s", r->s.why);
     snprintf(text, sizeof text, "%s", sim_findings(&r->s));

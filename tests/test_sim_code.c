@@ -249,7 +249,7 @@ static void by_value(void **state)
                              "  %q = getelementptr i32, ptr %p, i32 %t\n  %v = load i32, ptr %q, align 4\n"
                              "  store i32 %v, ptr addrspace(1) %ot, align 4\n  ret void\n}\n";
     int32_t value[9] = { 5, 6, 7, 8, 9, 10, 11, 12, 13 }, out[9];
-    struct image_param p[2] = { { "o", IMAGE_OUT, IMAGE_I32, 1, 4, { { -1, 9 } } },
+    struct image_param p[2] = { { "o", IMAGE_OUT, IMAGE_I32, 1, 4, { { -1, 9 } }, false },
                                 { .name = "p", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 } };
     struct image_kernel k = { .name = "k", .variant = "", .symbol = "k", .threads = 8, .params = p, .nparams = 2 };
     (void)state;
@@ -257,13 +257,13 @@ static void by_value(void **state)
     int32_t *o = s.api->alloc(s.d, sizeof out);
     if (!sim_load(&s, ir))
         fail_msg("%s", s.why);
-    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, s.why), 0);
+    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, NULL, false, s.why), 0);
     assert_string_equal(sim_findings(&s), "");
     assert_true(s.api->read(s.d, out, o, sizeof out));
     for (int i = 0; i < 8; i++)
         assert_int_equal(out[i], value[i]);
     k.threads = 9; // one past its end
-    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, s.why), 1);
+    assert_int_equal(s.api->launch(s.api->kernel(s.m, &k, s.why), 1, (void *[]){ &o, value }, NULL, false, s.why), 1);
     assert_non_null(strstr(sim_findings(&s), "bounds: block 0, thread 8"));
     sim_close(&s);
 }

@@ -262,8 +262,8 @@ static void *tiles_image(size_t *n)
 {
     static const struct image_dim dim = { "R", -1, 1, INT32_MAX };
     static const struct image_param params[] = {
-        { "x", IMAGE_IN, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } } },
-        { "y", IMAGE_OUT, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } } },
+        { "x", IMAGE_IN, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } }, false },
+        { "y", IMAGE_OUT, IMAGE_I32, 2, 16, { { 0, 0 }, { -1, COLS } }, false },
     };
     static const struct image_clause clause = {
         IMAGE_TILE, "r", BOX_ROWS, -1, { 1, { { IMAGE_T_CONST, 0 } } }, { 1, { { IMAGE_T_DIM, 0 } } }

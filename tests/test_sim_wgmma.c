@@ -204,9 +204,9 @@ static void open_kernel(struct ready *r, int threads, int shared, int rows)
     assert_true(r->s.api->tensor_map(r->mb, &t, r->s.why));
     if (!sim_load(&r->s, text))
         fail_msg("%s\n", r->s.why);
-    r->p[0] = (struct image_param){ "o", IMAGE_OUT, IMAGE_F32, 1, 16, { { -1, OUT } } };
-    r->p[1] = (struct image_param){ "a", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, M * K } } };
-    r->p[2] = (struct image_param){ "b", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, N * K } } };
+    r->p[0] = (struct image_param){ "o", IMAGE_OUT, IMAGE_F32, 1, 16, { { -1, OUT } }, false };
+    r->p[1] = (struct image_param){ "a", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, M * K } }, false };
+    r->p[2] = (struct image_param){ "b", IMAGE_IN, IMAGE_BF16, 1, 16, { { -1, N * K } }, false };
     r->p[3] = r->p[4] = (struct image_param){ .name = "map", .kind = IMAGE_SCALAR, .elem = IMAGE_I32, .align = 4 };
     r->k = (struct image_kernel){ .name = "k", .variant = "", .symbol = "k", .nparams = 5, .params = r->p };
     r->k.threads = threads;
@@ -219,7 +219,7 @@ static const char *run_seed(struct ready *r, unsigned seed, float *out)
     r->s.api->reseed(r->s.d, seed);
     r->s.api->clear(r->s.d);
     assert_true(r->s.api->fill(r->s.d, r->o, 0xff, OUT * 4, true));
-    if (r->s.api->launch(r->f, 1, (void *[]){ &r->o, &r->a, &r->b, r->ma, r->mb }, r->s.why) < 0)
+    if (r->s.api->launch(r->f, 1, (void *[]){ &r->o, &r->a, &r->b, r->ma, r->mb }, NULL, false, r->s.why) < 0)
         fail_msg("%s", r->s.why);
     assert_true(r->s.api->read(r->s.d, out, r->o, OUT * 4));
     return sim_findings(&r->s);

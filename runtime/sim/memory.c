@@ -124,6 +124,7 @@ bool mem_write(struct moesim_device *d, void *to, const void *from, size_t n)
     if (!r)
         return false;
     memcpy(to, from, n);
+    early_forget(d, NULL);
     region_mark(r, (size_t)((uint8_t *)to - r->p), n, true);
     return true;
 }
@@ -142,6 +143,7 @@ bool mem_fill(struct moesim_device *d, void *p, int byte, size_t n, bool poison)
     if (!r)
         return false;
     memset(p, byte, n);
+    early_forget(d, NULL);
     region_mark(r, (size_t)((uint8_t *)p - r->p), n, !poison);
     return true;
 }

@@ -134,6 +134,8 @@ static struct moesim_module *sim_load(struct moesim_device *d, const void *bitco
 static void sim_unload(struct moesim_module *m)
 {
     struct moesim_device *d = m ? m->device : NULL;
+    if (d)
+        early_forget(d, m);
     for (int i = 0; d && i < d->nregions; i++)
         if (d->regions[i]->writer && d->regions[i]->writer->module == m)
             d->regions[i]->writer = NULL;
@@ -199,7 +201,8 @@ static bool tensors(struct launch *l, void *const *args, char *why)
             snprintf(why, MOESIM_WHY, "out of memory for the shadow of '%.60s'", p->name);
             return false;
         }
-        l->tensors[l->ntensors++] = (struct tensor){ base, bytes, p->name, r, true, writable, writable && l->shadow };
+        l->tensors[l->ntensors++] =
+            (struct tensor){ base, bytes, p->name, r, true, writable, writable && l->shadow, p->early };
     }
     return true;
 }
@@ -234,7 +237,8 @@ static int64_t shared_bytes(const struct moesim_kernel *k, const struct machine 
     return fn->shared_static > bytes ? fn->shared_static : bytes;
 }
 
-static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *args, char why[MOESIM_WHY])
+static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *args, const void *stream, bool dependent,
+                      char why[MOESIM_WHY])
 {
     struct moesim_device *d = k->module->device;
     const struct machine *m = d->machine;
@@ -254,10 +258,13 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
     }
     l->number = d->launches++;
     l->shared_bytes = (uint32_t)shared;
-    if (d->serial > UINT32_MAX - blocks)
+    if (d->serial > UINT32_MAX - blocks) {
         d->serial = 1;
+        early_forget(d, NULL);
+    }
     l->serial0 = d->serial;
     d->serial += blocks;
+    early_begin(l, stream, dependent);
     int status = -1;
     if (shared < 0 || shared > m->shared_max || k->sig->threads > m->threads_max || k->sig->threads < 1) {
         finding_launch(l, F_SHARED, "the block takes %lld bytes of shared memory and %d threads; %s has %lld and %d",
@@ -266,6 +273,7 @@ static int sim_launch(struct moesim_kernel *k, uint32_t blocks, void *const *arg
     } else if (ready(k, why) && tensors(l, args, why)) {
         note_writer(l);
         status = blocks ? launch_run(l, why) : 0;
+        early_end(l);
     }
     order_launch_end(l);
     pthread_mutex_destroy(&l->lock);

@@ -16,7 +16,7 @@
 #define MOESIM_H
 #include "../image.h"
 
-enum { MOESIM_VERSION = 2, MOESIM_WHY = 512 };
+enum { MOESIM_VERSION = 3, MOESIM_WHY = 512 };
 
 struct moesim_device;
 struct moesim_module;
@@ -67,8 +67,12 @@ struct moesim_api {
     // NULL: no such function.
     struct moesim_kernel *(*kernel)(struct moesim_module *m, const struct image_kernel *k, char why[MOESIM_WHY]);
     // Runs to the end. args: as for cuLaunchKernel, one pointer to each argument's value. Extents of the arguments come from
-    // the signature. 0: nothing found; 1: findings were added; -1: could not run, why.
-    int (*launch)(struct moesim_kernel *k, uint32_t blocks, void *const *args, char why[MOESIM_WHY]);
+    // the signature. stream: any pointer. dependent: it may start before the launches of that stream since the last ordinary one
+    // have finished: until a thread has executed griddepcontrol.wait, what it touches of theirs, or through a parameter that is
+    // not early, is a finding. Writes and fills of device memory end what is open. 0: nothing found; 1: findings were added; -1:
+    // could not run, why.
+    int (*launch)(struct moesim_kernel *k, uint32_t blocks, void *const *args, const void *stream, bool dependent,
+                  char why[MOESIM_WHY]);
 
     // Findings since open or the last clear, in the order found, each once. NULL past the last. Text is valid until clear or close.
     const char *(*finding)(const struct moesim_device *d, int i);

@@ -203,7 +203,14 @@ static void fence(struct lane *l, const struct inst *i, uint64_t *r)
     order_fence(l->warp, (int)i->num);
 }
 
-// Hints, and what has no meaning for one launch: nanosleep, prefetch, griddepcontrol.
+static void grid_wait(struct lane *l, const struct inst *i, uint64_t *r)
+{
+    (void)i;
+    (void)r;
+    early_wait(l);
+}
+
+// Hints: nanosleep, prefetch; griddepcontrol.launch_dependents, since dependent launches may start at any time here.
 static void nothing(struct lane *l, const struct inst *i, uint64_t *r)
 {
     (void)l;
@@ -283,8 +290,10 @@ const struct op nv_async_ops[] = {
     LANE("selp.*", integer, nv_prepare_integer),
     LANE("setp.*", integer, nv_prepare_integer),
     LANE("cvt.*", integer, nv_prepare_integer),
-    LANE("griddepcontrol.*", nothing, NULL),
-    LANE("llvm.nvvm.griddepcontrol.*", nothing, NULL),
+    TEXT("griddepcontrol.wait", grid_wait, NULL, ""),
+    LANE("llvm.nvvm.griddepcontrol.wait", grid_wait, NULL),
+    TEXT("griddepcontrol.launch_dependents", nothing, NULL, ""),
+    LANE("llvm.nvvm.griddepcontrol.launch.dependents", nothing, NULL),
     LANE("nanosleep.*", nothing, NULL),
     LANE("llvm.nvvm.nanosleep", nothing, NULL),
     LANE("prefetch.*", nothing, NULL),

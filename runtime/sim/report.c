@@ -8,6 +8,7 @@ static const char *const kinds[] = {
     [F_RACE] = "race",        [F_UNWRITTEN] = "unwritten",  [F_ASYNC] = "async",         [F_BOUNDS] = "bounds",
     [F_ALIGN] = "misaligned", [F_INPUT] = "input written",  [F_DIVERGENT] = "divergent", [F_DEADLOCK] = "deadlock",
     [F_LEAK] = "leak",        [F_SHARED] = "shared memory", [F_RUNAWAY] = "runaway",     [F_OPERAND] = "operand",
+    [F_EARLY] = "early",
 };
 
 const char *site_place(const struct site *s, char out[64])

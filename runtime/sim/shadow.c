@@ -423,6 +423,8 @@ static void global_enter(const struct lane *l, const struct site *s, struct gbyt
 void shadow_global(struct lane *l, struct site *s, struct tensor *t, size_t at, int bytes, int access)
 {
     size_t in = (size_t)(t->p - t->region->p) + at;
+    if (!l->waited)
+        early_access(l, s, t, at, bytes);
     if (access & ACCESS_READ && !region_written(t->region, in, (size_t)bytes))
         finding(l, s, F_UNWRITTEN, 0, "%s of byte %zu of '%s', which nobody has written", s->what, at, t->name);
     if (t->tracked) {

@@ -6,6 +6,7 @@
 //   workers.c             blocks and threads
 //   memory.c shadow.c     device memory, bounds; who wrote and read each byte, and when
 //   order.c               what atomic accesses and fences order
+//   early.c               launches that may start before others have finished
 //   async.c               copies in flight
 //   report.c              findings
 //   matrix.c              fragments and products
@@ -26,6 +27,7 @@ enum {
     LANES_MAX = 64, // of a warp
     THREADS_MAX = 1024,
     POLLS = 4,         // kept by a lane
+    OPEN_MAX = 64,     // launches that dependent ones may run beside
     BARRIERS_MAX = 16, // named barriers of a block
     ARGS_MAX = IMAGE_PARAMS_MAX + IMAGE_DIMS_MAX + IMAGE_BOXES_MAX,
     LANE_STACK = 256 * 1024, // bytes
@@ -47,6 +49,7 @@ enum finding_kind {
     F_SHARED,
     F_RUNAWAY,
     F_OPERAND, // an operand's value that the manual does not allow
+    F_EARLY,   // touched before griddepcontrol.wait
 };
 
 enum { // how memory is accessed
@@ -181,7 +184,7 @@ struct tensor { // an argument of the launch that runs
     size_t bytes;
     const char *name;
     struct region *region;
-    bool readable, writable, tracked;
+    bool readable, writable, tracked, early;
 };
 
 // ---- running
@@ -226,6 +229,7 @@ struct lane {
     struct poll polls[POLLS];
     uint32_t looks;
     bool flag;          // WAITS: for memory to change
+    bool waited;        // for the launches before this one, or there was no need to
     bool after;         // something is to be judged when its last access has happened: lane_after()
     struct again again; // bytes 0: none
     struct acquire acquire;
@@ -313,6 +317,8 @@ struct launch {
     int ntensors;
     uint32_t shared_bytes;
     bool shadow, stop; // stop: atomic
+    const void *stream;
+    bool dependent, waited; // early.c: may have started early; a thread has waited (atomic)
     uint64_t seed;
     pthread_mutex_t lock;       // of records
     struct records *records;    // order.c: of global memory
@@ -326,6 +332,11 @@ struct found { // a finding; of those with one key, that of the lowest block
     uint32_t block, order; // order: within the block
     uint64_t launch;
     char *text;
+};
+struct open_launch { // since the last ordinary one of its stream, that one among them
+    const void *stream;
+    const struct moesim_kernel *kernel;
+    uint32_t serial0, blocks;
 };
 struct moesim_device {
     const struct machine *machine;
@@ -342,6 +353,8 @@ struct moesim_device {
     int nfindings, findings_cap;
     struct moesim_stats stats;
     struct moesim_kernel *kernels;
+    struct open_launch open[OPEN_MAX]; // the oldest first; what has no room is forgotten
+    int nopen;
 };
 
 extern _Thread_local struct worker *sim_me __attribute__((tls_model("initial-exec")));
@@ -414,6 +427,13 @@ bool order_known(const struct lane *l, uint32_t serial, uint32_t clock,
 int order_words(const char *text); // of a mnemonic, as ACCESS_...
 void order_block_end(struct block *b);
 void order_launch_end(struct launch *l);
+
+// ---- early.c
+void early_begin(struct launch *l, const void *stream, bool dependent);
+void early_end(struct launch *l);
+void early_forget(struct moesim_device *d, const struct moesim_module *m); // its launches; NULL: all have finished
+void early_wait(struct lane *l);                                           // griddepcontrol.wait
+void early_access(struct lane *l, struct site *s, const struct tensor *t, size_t at, int bytes); // of a lane before it
 
 bool module_constant(const struct module_fn *fn, uint64_t address, int bytes);
 

@@ -96,9 +96,12 @@ static void block_start(struct worker *me, uint32_t id)
     }
     for (int i = 0; i < b->nthreads; i++) {
         struct lane *t = &lanes[i];
-        *t = (struct lane){
-            .warp = &b->warps[i / per], .index = i % per, .thread = i, .copies = t->copies, .copies_cap = t->copies_cap
-        };
+        *t = (struct lane){ .warp = &b->warps[i / per],
+                            .waited = !l->dependent,
+                            .index = i % per,
+                            .thread = i,
+                            .copies = t->copies,
+                            .copies_cap = t->copies_cap };
         fiber_start(t, me->stacks + (size_t)i * STACK_STRIDE + (STACK_STRIDE - LANE_STACK),
                     LANE_STACK - (size_t)(i % 61) * 64);
     }

@@ -49,7 +49,7 @@ static int load(const char *arch, const struct image_desc *image, const void *bi
         return why[0] ? REFUSED : CRASHED;
     struct moesim_kernel *k = api->kernel(m, &image->kernels[nth % image->nkernels], why);
     if (k)
-        api->launch(k, 0, args, why);
+        api->launch(k, 0, args, NULL, false, why);
     api->unload(m);
     api->close(d);
     return LOADED;

@@ -16,7 +16,7 @@ static enum image_elem elem_of(enum elem e)
     return e == EL_F32 ? IMAGE_F32 : e == EL_BF16 ? IMAGE_BF16 : e == EL_F16 ? IMAGE_F16 : IMAGE_I32;
 }
 
-static void describe_param(const struct kernel *k, const struct param *p, struct image_param *o)
+static void describe_param(const struct ctx *c, const struct kernel *k, const struct param *p, struct image_param *o)
 {
     static const enum image_param_kind kinds[] = {
         [BUF_IN] = IMAGE_IN, [BUF_OUT] = IMAGE_OUT, [BUF_INOUT] = IMAGE_INOUT, [BUF_MAP] = IMAGE_MAP
@@ -29,6 +29,7 @@ static void describe_param(const struct kernel *k, const struct param *p, struct
                                .kind = kinds[p->buf->kind],
                                .elem = elem_of(p->elem),
                                .align = 16,
+                               .early = p->buf->early && c->arch->dependent,
                                .rank = p->buf->kind == BUF_MAP ? 2 : p->buf->rank };
     if (p->buf->kind == BUF_MAP)
         o->elem = IMAGE_I32;
@@ -160,7 +161,7 @@ bool describe_kernel(struct ctx *c, const struct kernel *k, const char *symbol, 
                                 .clauses = cl,
                                 .axes = ax };
     for (int i = 0; i < k->params.n; i++)
-        describe_param(k, &k->params.v[i], &p[i]);
+        describe_param(c, k, &k->params.v[i], &p[i]);
     for (int i = 0; grid && i < grid->nclauses; i++)
         if (!describe_clause(k, &grid->clauses[i], &cl[o->nclauses++]))
             return error(c, grid->loc, "the bounds of 'parallel' are too long to be computed by the host");

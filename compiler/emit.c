@@ -462,10 +462,7 @@ static void statement(struct em *m, const struct block *b, int at)
     case OP_REDUCE_MIN: em_reduce(m, op); break;
     case OP_SCAN_SUM: em_scan(m, op); break;
     case OP_RELAYOUT: em_relayout(m, op); break;
-    case OP_DEPEND:
-        if (m->t->depend)
-            m->t->depend(&m->e);
-        break;
+    case OP_DEPEND: m->t->depend(&m->e); break;
     case OP_FOR: loop(m, op, mb_i32(m->mb, op->axis->size)); break;
     case OP_EACH: loop(m, op, mb_i32(m->mb, 1)); break;
     case OP_AT:
@@ -601,6 +598,17 @@ static void sizes(struct em *m)
     }
 }
 
+static bool no_wait(void *user, struct op *op)
+{
+    (void)user;
+    return op->code != OP_DEPEND;
+}
+
+static bool waits_early(const struct kernel *k)
+{
+    return !walk(k->body, no_wait, NULL);
+}
+
 bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const char *symbol)
 {
     struct em m = { .c = c, .mb = mb, .k = k, .t = c->arch->target, .ty = mb_types(mb) };
@@ -631,7 +639,7 @@ bool emit_kernel(struct ctx *c, struct mb *mb, const struct kernel *k, const cha
     if (k->sched.mma >= 0)
         walk(k->body, note_acc, &m);
     em_block(&m, k->body);
-    if (m.t->depend) // a block without work: what is launched next relies on all before this one
+    if (waits_early(k)) // a block without work: what is launched next relies on all before this one
         m.t->depend(&m.e);
     mb_func_end(mb);
     return !m.failed;

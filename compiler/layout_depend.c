@@ -49,6 +49,8 @@ void lay_depend(struct lay *l)
 {
     struct block *b = l->k->body;
     bool any = false;
+    if (!l->c->arch->dependent)
+        return;
     for (int i = 0; i < l->k->bufs.n; i++)
         any |= l->k->bufs.v[i]->early;
     for (int i = 0; any && i < b->ops.n; i++) {

@@ -73,14 +73,16 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
         u->blocks = 8;
 }
 
-enum fit { FIT_NONE, FIT_TYPE, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
+enum fit { FIT_NONE, FIT_TYPE, FIT_STREAM, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
 
 static enum fit fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
 {
     const struct mma *i = &a->mmas[t->mma];
     struct use u;
-    if (i->in != s->in || i->kind == MMA_TENSOR || (i->kind == MMA_WARPGROUP && !s->streamed))
+    if (i->in != s->in || i->kind == MMA_TENSOR)
         return FIT_TYPE;
+    if (i->kind == MMA_WARPGROUP && !s->streamed)
+        return FIT_STREAM;
     if (t->wm % i->warps || t->bm % (t->wm / i->warps * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
         return FIT_PARTS;
     if (i->kind == MMA_WARPGROUP && (t->stages < (t->producers ? 2 : 3) || t->bk * 2 > DESCRIBED_BYTES))
@@ -245,6 +247,8 @@ static const char *explain(struct ctx *c, const struct dot_shape *s, const struc
     text_printf(&r.text, "no tile fits %s", c->arch->name);
     if (near->fit == FIT_TYPE)
         text_printf(&r.text, ": '%s' takes %s, not %s", r.i->name, elem_names[r.i->in], elem_names[s->in]);
+    if (near->fit == FIT_STREAM)
+        text_printf(&r.text, ": '%s' only adds up products of tiles that a loop reads straight from memory", r.i->name);
     if (near->fit == FIT_PARTS) {
         parts(&r, s->m, t->bm, t->wm, r.i->a.fetch_rows);
         parts(&r, s->n, t->bn, t->wn, r.i->b.fetch_rows);

@@ -208,25 +208,38 @@ struct op *ring_trips(struct ring *r, struct block *b)
     return lay_bin(l, b, OP_DIV, lay_bin(l, b, OP_ADD, len, lay_int(l, b, r->k->size - 1)), lay_int(l, b, r->k->size));
 }
 
-static int some_early(const struct ring *r)
+static bool gathers(const struct op *load)
 {
-    int n = 0;
-    for (int i = 0; i < r->n; i++)
-        n += r->operand[i].load->buf->early;
-    return n && n < r->n;
+    bool any = false;
+    for (int i = 0; i < load->nargs; i++)
+        any |= load->args[i]->type.rank && load->args[i]->code != OP_INDEX;
+    return any;
 }
 
-// The first tiles. Operands that are early come before all others, whose copies may have to wait for another kernel.
+// Operands whose first copies can go ahead of the others': before the kernel waits for the one launched before it, or else before the
+// indices of the others have come from memory.
+static bool goes_ahead(const struct ring *r, const struct operand *o)
+{
+    bool early = false;
+    for (int i = 0; i < r->n; i++)
+        early |= r->operand[i].load->buf->early && r->l->c->arch->dependent;
+    return early ? o->load->buf->early : !gathers(o->load);
+}
+
+// The first tiles, in one pass if all operands are alike.
 static void fill_ring(struct ring *r, struct block *b, int ahead)
 {
     struct lay *l = r->l;
-    for (int early = some_early(r); early >= 0; early--) {
+    int n = 0;
+    for (int i = 0; i < r->n; i++)
+        n += goes_ahead(r, &r->operand[i]);
+    for (int first = n && n < r->n; first >= 0; first--) {
         struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = ring_counter(r, fill);
         struct op *o = ring_origin(r, fill->body, p);
         for (int i = 0; i < r->n; i++)
-            if (!some_early(r) || r->operand[i].load->buf->early == early)
+            if (n == 0 || n == r->n || goes_ahead(r, &r->operand[i]) == first)
                 ring_fetch(r, fill->body, &r->operand[i], o, p);
-        if (!early)
+        if (!first)
             ring_plain(r, fill->body, OP_COMMIT, 0);
     }
 }

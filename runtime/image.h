@@ -89,11 +89,11 @@ struct image_param {
     int rank;             // tensors 0..4; of a map 2: [N, 4]; of a scalar 0
     int align;            // required alignment of the pointer, a power of two (writing: 0 means 16); scalars 4
     struct image_extent shape[IMAGE_RANK_MAX]; // row-major, contiguous
-    // (IN and MAP only) May be read before the kernel launched before this one has finished. A kernel with at least one early
-    // parameter contains griddepcontrol.wait (PTX ISA) before it touches anything else (each thread that does so, and at least
-    // one of every launch), and griddepcontrol.launch_dependents at its start; a kernel without early parameters has neither
-    // and must be launched in the ordinary way. A launch may start before the one before it in its stream has finished, only if no early parameter is
-    // written by any launch since the last ordinary one, that one among them (moe_image_dependent()).
+    // (IN and MAP only) May be read before the kernel launched before this one has finished. Each thread of a kernel with at least
+    // one early parameter executes griddepcontrol.wait (PTX ISA) before it touches anything else, and before it ends; a kernel
+    // without must be launched in the ordinary way. Any kernel may start with griddepcontrol.launch_dependents. A launch may start
+    // before the one before it in its stream has finished only if no early parameter is written by any launch since the last
+    // ordinary one, that one among them (moe_image_dependent()).
     bool early;
 };
 // The grid is one-dimensional; its size is the product of the extents of the clauses.

@@ -60,7 +60,8 @@ struct arch {
     int nmmas;
     const char *triple, *cpu, *features; // for LLVM
     const char *passes;                  // LLVM pass pipeline
-    unsigned flags;                      // target's own
+    bool dependent; // launches may start before the one before has finished: `depend` waits for it
+    unsigned flags; // target's own
 };
 
 // What emit.c hands to a target while a kernel is built.

@@ -68,6 +68,10 @@ static bool op_supported(void *user, struct op *op)
         else if (op->bulk && r->arch->copy != COPY_BULK)
             r->why = "there is no copy engine for @bulk";
         break;
+    case OP_DEPEND:
+        if (!r->arch->dependent)
+            r->why = "launches wait for each other here: nothing is early, 'depend' has no meaning";
+        break;
     case OP_MMA:
         if (!i)
             r->why = "a matrix product needs a matrix instruction (@mma)";

@@ -31,6 +31,7 @@ static void *with_boxes(size_t *size)
     struct image_box *b = calloc((size_t)d->nkernels * LAYER_BOXES_MAX, sizeof *b);
     for (int i = 0; i < d->nkernels; i++, k++) {
         k->boxes = b + i * LAYER_BOXES_MAX;
+        k->nboxes = 0;
         for (int p = 0; p < k->nparams && k->nboxes < LAYER_BOXES_MAX; p++)
             if (k->params[p].kind <= IMAGE_INOUT && k->params[p].rank > 1 &&
                 (k->params[p].elem == IMAGE_BF16 || k->params[p].elem == IMAGE_F16))
@@ -238,6 +239,7 @@ static struct moe_layer_call call_of(struct place *p, int64_t tokens, void *spac
     void *at = (void *)(uintptr_t)p->w.gate; // any device memory does where nothing runs
     return (struct moe_layer_call){ .size = sizeof(struct moe_layer_call),
                                     .tokens = tokens,
+                                    .rows = 16, // kernels without boxes: see short_way_boxes
                                     .x = at,
                                     .y = at,
                                     .logits = at,
@@ -569,6 +571,7 @@ static void *with_early(const char *const *names, size_t *size)
         for (int j = 0; j < d->kernels[i].nparams; j++) {
             struct image_param *p = (struct image_param *)(uintptr_t)&d->kernels[i].params[j];
             snprintf(name, sizeof name, "%s.%s", d->kernels[i].name, p->name);
+            p->early = false;
             for (const char *const *n = names; *n; n++)
                 p->early |= !strcmp(*n, name);
         }

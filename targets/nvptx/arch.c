@@ -66,9 +66,9 @@ const struct arch nv_arches[] = {
     { .name = "sm_80", NV_COMMON, MMAS(ampere), .shared = 166912, .shared_sm = 167936, .processors = 108, .tflops16 = 312,
       .gbps = 2039, .cpu = "sm_80", .features = "+ptx78", .copy = COPY_ASYNC },
     { .name = "sm_90a", NV_COMMON, MMAS(hopper), .shared = 232448, .shared_sm = 233472, .processors = 132, .tflops16 = 989,
-      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86", .copy = COPY_BULK, .flags = NV_DEPENDENT },
+      .gbps = 4800, .cpu = "sm_90a", .features = "+ptx86", .copy = COPY_BULK, .dependent = true },
     { .name = "sm_100a", NV_COMMON, MMAS(ampere), .shared = 232448, .shared_sm = 233472, .processors = 148, .tflops16 = 620,
-      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88", .copy = COPY_ASYNC, .flags = NV_DEPENDENT },
+      .gbps = 8000, .cpu = "sm_100a", .features = "+ptx88", .copy = COPY_ASYNC, .dependent = true },
 };
 
 // clang-format on

@@ -30,20 +30,10 @@ static val sreg(struct emit *e, const char *name)
     return mb_op(e->mb, name, T(e)->i32, 0, NULL, NULL);
 }
 
-// PTX ISA, "griddepcontrol", sm_90 and later. What it names may be launched as soon as all blocks have said so: its blocks take the
-// places that this launch's blocks leave.
-static bool dependent(const struct emit *e)
-{
-    bool early = false;
-    for (int i = 0; i < e->k->bufs.n; i++)
-        early |= e->k->bufs.v[i]->early;
-    return early && e->arch->flags & NV_DEPENDENT;
-}
-
+// PTX ISA, "griddepcontrol", sm_90 and later.
 void nv_depend(struct emit *e)
 {
-    if (dependent(e))
-        mb_asm(e->mb, "griddepcontrol.wait;", "~{memory}", NOTYPE, 0, NULL);
+    mb_asm(e->mb, "griddepcontrol.wait;", "~{memory}", NOTYPE, 0, NULL);
 }
 
 void nv_begin(struct emit *e, int n, const mty *params)
@@ -56,7 +46,7 @@ void nv_begin(struct emit *e, int n, const mty *params)
     if (e->k->shared_bytes > 0 && mb_first_global(e->mb, "moe_shared"))
         mb_global(e->mb, "moe_shared", 0, 3, 1024, true);
     mb_func_begin(e->mb, e->symbol, n, params, e->arg_attrs, attrs, e->args);
-    if (e->arch->flags & NV_DEPENDENT)
+    if (e->arch->dependent) // blocks of the next launch take the places that this one's leave, as soon as all are there
         mb_asm(e->mb, "griddepcontrol.launch_dependents;", "~{memory}", NOTYPE, 0, NULL);
     e->thread = sreg(e, "nvvm.read.ptx.sreg.tid.x");
     e->block = sreg(e, "nvvm.read.ptx.sreg.ctaid.x");

@@ -4,7 +4,6 @@
 #include "../target.h"
 
 extern const struct arch nv_arches[];
-enum { NV_DEPENDENT = 1 }; // arch->flags: launches may start before the one before has finished
 enum { NV_ARCHES = 3 };
 
 // emit.c

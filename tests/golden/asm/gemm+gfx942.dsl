@@ -28,7 +28,7 @@ schedule gemm for gfx942 {
 // CHECK: ds_read
 // CHECK: v_mfma_f32_32x32x8_bf16
 // CHECK-NOT: buffer_store_short
-// CHECK: buffer_store_dwordx2
+// CHECK: buffer_store_dwordx4
 // CHECK: s_endpgm
 // CHECK: .vgpr_spill_count: 0
 // CHECK: .wavefront_size: 64

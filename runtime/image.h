@@ -92,7 +92,8 @@ struct image_param {
     // (IN and MAP only) May be read before the kernel launched before this one has finished. A kernel with at least one early
     // parameter contains griddepcontrol.wait (PTX ISA) before it touches anything else (each thread that does so, and at least
     // one of every launch), and griddepcontrol.launch_dependents at its start; a kernel without early parameters has neither
-    // and must be launched in the ordinary way. A launch may start before the one before it in its stream has finished, only if no early parameter is
+    // and must be launched in the ordinary way, as all must where the architecture lacks these instructions (NVIDIA's before
+    // 9.0, AMD's). A launch may start before the one before it in its stream has finished, only if no early parameter is
     // written by any launch since the last ordinary one, that one among them (moe_image_dependent()).
     bool early;
 };

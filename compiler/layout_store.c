@@ -52,7 +52,7 @@ static bool widened(const struct home *h, int bytes, struct home *out)
             continue;
         while (j < h->nbits && out->bits[j].home != BIT_REG)
             j++;
-        if (j == h->nbits)
+        if (j >= h->nbits)
             break;
         struct bit lane = out->bits[i];
         out->bits[i] = out->bits[j];

@@ -9,10 +9,11 @@
 
 enum {
     SHARED_BYTES_NS = 200,    // shared memory of one multiprocessor, bytes a ns (128 B a clock, 1.6 GHz)
-    L2_BYTES_NS = 40,         // L2 to one multiprocessor, bytes a ns when all of them ask
+    L2_BYTES_NS = 40,         // L2 to one multiprocessor, bytes a ns when all of them ask; twice that where there is a copy engine
     FIXED_NS = 2200,          // start, ring fill, epilogue of a block
     SYNC_NS = 60,             // wait and barrier of one trip
     LATENCY_BYTES = 64 << 10, // bytes a multiprocessor must have in flight to reach memory bandwidth
+    PIECE_BYTES = 128,        // of a row at a time, below which memory gives less
     K_TYPICAL = 2048,         // extent of k when unknown
     N_TYPICAL = 4096,         // extent of n when unknown
     FEW_TILES = 2,            // row tiles of a call with the fewest rows: what spreads the weights over the device
@@ -113,17 +114,18 @@ static double trip_ns(const struct arch *a, const struct dot_shape *s, const str
     double busy = warps * u->blocks >= 8 ? 1.0 : warps * u->blocks / 8.0;
     double ns[4] = { flops / (a->tflops16 * i->share * 1e3 / a->processors * busy),
                      (operand_bytes(s, t, i) + (double)u->stage) / SHARED_BYTES_NS,
-                     (double)u->stage / L2_BYTES_NS, 0 };
+                     (double)u->stage / (a->copy == COPY_BULK ? 2 * L2_BYTES_NS : L2_BYTES_NS), 0 };
     if (from_memory) { // few rows an expert: the weights come from memory, once
         int ahead = t->stages > 1 ? t->stages - 1 : 1;
         double flight = (double)u->stage * ahead * u->blocks / LATENCY_BYTES;
-        ns[3] = (double)s->dots * t->bn * t->bk * 2 / (a->gbps / a->processors * (flight < 1 ? flight : 1));
+        double pieces = t->bk * 2 < PIECE_BYTES ? 0.8 : 1;
+        ns[3] = (double)s->dots * t->bn * t->bk * 2 / (a->gbps / a->processors * pieces * (flight < 1 ? flight : 1));
     }
     for (int j = 0; j < 4; j++) {
         sum += ns[j];
         most = ns[j] > most ? ns[j] : most;
     }
-    double ns_trip = most + (sum - most) / 5;
+    double ns_trip = most + (sum - most) / (t->producers ? 20 : 5); // warps of their own keep all units at work
     return warps * u->blocks < 4 ? ns_trip * 4 / (warps * u->blocks) : ns_trip; // too few warps to issue the copies
 }
 

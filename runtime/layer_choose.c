@@ -15,7 +15,11 @@ enum {
     GBPS = 3000,       // these two: where they are not known
     LATENCY_NS = 1500, // of memory under load
     OVERLAP = 5,
+    INGEST = 60,     // bytes a ns that one multiprocessor can take in
+    START_NS = 2200, // of blocks that stay, whose fixed_ns is that of a tile behind another
 };
+static const double TAIL = 0.4; // of a block's own reading
+static const double AGAIN = 0.3;
 
 int choice_index(int64_t tokens)
 {
@@ -91,12 +95,16 @@ static double kernel_ns(const struct moe_layer *l, const struct image_kernel *s,
     double last = (waves - full) * s->resident; // blocks a processor of the last wave
     last = last <= 0 ? 0 : last < 1 ? 1 : last;
     double work = (full * s->resident + last) * (s->fixed_ns + (double)k * s->step_ps / 1000.0);
-    // Too few bytes in flight, or too few blocks to have them, do not fill the memory's pipe.
+    // Too few bytes in flight, or too few blocks to have them, do not fill the memory's pipe; at the end some blocks read alone. Tiles
+    // of the same expert read its weights again, in part from memory.
     double busy = blocks < (double)processors * s->resident ? blocks / (processors * s->resident) : 1;
     double flight = (double)s->flight * busy * processors, pipe = gbps * LATENCY_NS;
-    double memory = a->active * (double)n * (double)k * 2 * matrices / gbps;
+    double again = 1 + AGAIN * (a->tiles / a->active - 1);
+    double bytes = (double)cols * (double)k * 2 * matrices * again * a->active / a->tiles; // of a block
+    double all = INGEST * (blocks < processors ? blocks : processors);
+    double memory = blocks * bytes / (gbps < all ? gbps : all) + TAIL * bytes / INGEST;
     memory *= flight < pipe ? pipe / flight : 1;
-    return together(work, memory) + s->fixed_ns * (double)s->resident;
+    return together(work, memory) + s->fixed_ns * (double)s->resident + (s->persistent ? START_NS : 0);
 }
 
 static double call_ns(const struct moe_layer *l, int tile, int64_t tokens)

@@ -48,12 +48,12 @@ struct scene {
     struct sim s;
     int32_t *e, *x, *o, *z; // e: 100 + i; the others nothing
 };
-static struct scene scene(const char *ir, int seed, const char *more)
+static struct scene scene(const char *ir, int seed, const char *device)
 {
     struct scene c;
     char spec[64];
     int32_t in[N];
-    snprintf(spec, sizeof spec, "sm_90a,seed=%d,threads=%d%s", seed, 1 + seed % 2, more);
+    snprintf(spec, sizeof spec, "%s,seed=%d,threads=%d", device, seed, 1 + seed % 2);
     c.s = sim_open(spec);
     if (!sim_load(&c.s, ir))
         fail_msg("%s\n%s", c.s.why, ir);
@@ -121,7 +121,7 @@ static void pipelines(void **state)
     (void)state;
     for (int seed = 0; seed < SEEDS; seed++)
         for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
-            struct scene c = scene(good[i], seed, "");
+            struct scene c = scene(good[i], seed, "sm_90a");
             for (int round = 0; round < 2; round++) {
                 produce(&c);
                 chain(&c, true);
@@ -163,7 +163,7 @@ static void faults(void **state)
     (void)state;
     for (int seed = 0; seed < SEEDS; seed++)
         for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-            struct scene c = scene(bad[i].ir, seed, "");
+            struct scene c = scene(bad[i].ir, seed, "sm_90a");
             produce(&c);
             consume(&c, true);
             found(&c, bad[i].words);
@@ -184,7 +184,7 @@ static void which(void **state)
     int a, b;
     (void)state;
     for (int seed = 0; seed < SEEDS; seed++) {
-        struct scene c = scene(good[0], seed, "");
+        struct scene c = scene(good[0], seed, "sm_90a");
         produce(&c);
         consume_early(&c);
         found(&c, "load of byte");
@@ -225,7 +225,7 @@ static void which(void **state)
 static void modules(void **state)
 {
     (void)state;
-    struct scene c = scene(good[0], 1, "");
+    struct scene c = scene(good[0], 1, "sm_90a");
     struct moesim_module *first = c.s.m;
     c.s.m = NULL;
     assert_true(sim_load(&c.s, good[0]));
@@ -247,19 +247,25 @@ static void modules(void **state)
 static void rest(void **state)
 {
     (void)state;
-    struct scene c = scene(bad[0].ir, 3, "");
+    struct scene c = scene(bad[0].ir, 3, "sm_90a");
     produce(&c); // one tensor under two names, one of them early
     chain(&c, false);
     run(&c, "k", "eio", true, (void *[]){ c.x, c.x, c.o });
     run(&c, "k", "ieo", true, (void *[]){ c.x, c.x, c.o });
     nothing(&c);
     sim_close(&c.s);
-    c = scene(bad[0].ir, 3, ",fast");
+    c = scene(bad[0].ir, 3, "sm_90a,fast");
     produce(&c);
     consume(&c, true);
     nothing(&c);
     sim_close(&c.s);
-    c = scene(good[0], 0, "");
+    c = scene(bad[0].ir, 3, "sm_80"); // an older device
+    produce(&c);
+    consume(&c, true);
+    consume_early(&c);
+    nothing(&c);
+    sim_close(&c.s);
+    c = scene(good[0], 0, "sm_90a");
     assert_false(sim_load(&c.s, HEAD "  call void asm sideeffect \"griddepcontrol.later;\", \"\"()\n" TAIL));
     assert_non_null(strstr(c.s.why, "griddepcontrol.later"));
     sim_close(&c.s);

@@ -13,7 +13,7 @@ void early_begin(struct launch *l, const void *stream, bool dependent)
     struct moesim_device *d = l->device;
     int n = 0;
     l->stream = stream;
-    l->dependent = dependent;
+    l->dependent = dependent = dependent && l->machine->early;
     for (int i = 0; i < d->nopen && !dependent; i++)
         if (d->open[i].stream != stream)
             d->open[n++] = d->open[i];

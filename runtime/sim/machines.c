@@ -8,10 +8,10 @@
 static const struct matrix_sum ampere = { 8, 24 }, hopper = { 16, 25 };
 
 const struct machine machines[] = {
-    { "sm_80", "NVIDIA A100, simulated", true, 32, 1024, 108, 163 * 1024, &ampere },
-    { "sm_90a", "NVIDIA H100/H200, simulated", true, 32, 1024, 132, 227 * 1024, &hopper },
-    { "sm_100a", "NVIDIA B200, simulated", true, 32, 1024, 148, 227 * 1024, &hopper },
-    { "gfx942", "AMD MI300X, simulated", false, 64, 1024, 304, 64 * 1024, NULL },
-    { "gfx950", "AMD MI350, simulated", false, 64, 1024, 256, 160 * 1024, NULL },
+    { "sm_80", "NVIDIA A100, simulated", true, 32, 1024, 108, 163 * 1024, &ampere, false },
+    { "sm_90a", "NVIDIA H100/H200, simulated", true, 32, 1024, 132, 227 * 1024, &hopper, true },
+    { "sm_100a", "NVIDIA B200, simulated", true, 32, 1024, 148, 227 * 1024, &hopper, true },
+    { "gfx942", "AMD MI300X, simulated", false, 64, 1024, 304, 64 * 1024, NULL, false },
+    { "gfx950", "AMD MI350, simulated", false, 64, 1024, 256, 160 * 1024, NULL, false },
 };
 const int nmachines = sizeof machines / sizeof machines[0];

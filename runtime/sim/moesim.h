@@ -67,10 +67,10 @@ struct moesim_api {
     // NULL: no such function.
     struct moesim_kernel *(*kernel)(struct moesim_module *m, const struct image_kernel *k, char why[MOESIM_WHY]);
     // Runs to the end. args: as for cuLaunchKernel, one pointer to each argument's value. Extents of the arguments come from
-    // the signature. stream: any pointer. dependent: it may start before the launches of that stream since the last ordinary one
-    // have finished: until a thread has executed griddepcontrol.wait, what it touches of theirs, or through a parameter that is
-    // not early, is a finding. Writes and fills of device memory end what is open. 0: nothing found; 1: findings were added; -1:
-    // could not run, why.
+    // the signature. stream: any pointer. dependent: it may (on a device that has such launches) start before the launches of
+    // that stream since the last ordinary one have finished: until a thread has executed griddepcontrol.wait, what it touches of
+    // theirs, or through a parameter that is not early, is a finding. Writes and fills of device memory come after all before
+    // them. 0: nothing found; 1: findings were added; -1: could not run, why.
     int (*launch)(struct moesim_kernel *k, uint32_t blocks, void *const *args, const void *stream, bool dependent,
                   char why[MOESIM_WHY]);
 

@@ -126,6 +126,7 @@ struct machine { // a device, as its maker documents it
     int lanes, threads_max, processors;
     int64_t shared_max;
     const struct matrix_sum *sum; // how its matrix unit adds; NULL: not known
+    bool early;                   // has launches that start early
 };
 extern const struct machine machines[];
 extern const int nmachines;

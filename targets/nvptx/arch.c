@@ -36,7 +36,7 @@
     { .name = "m64n" #n_ "k16_" type, .kind = MMA_WARPGROUP, .warps = 4, .m = 64, .n = n_, .k = 16, .in = in_,           \
       .acc = EL_F32, .a = { .fetch_rows = 64, .fetch_k = 16, .addr_row = "", .addr_k = "" },                             \
       .b = { .fetch_rows = n_, .fetch_k = 16, .addr_row = "", .addr_k = "" },                                            \
-      .d = { .row = "l2 l3 l4 r1 w0 w1", .col = "r0 l0 l1" cols }, .acc_pack = 1, .cycles = n_ / 2, .share = 1,          \
+      .d = { .row = "l2 l3 l4 r1 w0 w1", .col = "r0 l0 l1" cols }, .acc_pack = 1, .cycles = n_ / 2, .share = 0.8,            \
       .intrinsic = "wgmma.mma_async.sync.aligned.m64n" #n_ "k16.f32." type "." type }
 #define WGMMAS(in, type)                                                                                                 \
     WGMMA(256, " r2 r3 r4 r5 r6", in, type), WGMMA(128, " r2 r3 r4 r5", in, type), WGMMA(64, " r2 r3 r4", in, type),     \

@@ -12,7 +12,7 @@ static const struct change changes[] = {
     { "sm_80", "gate_up", "r128", "wait(1)", "wait(2)", "before its copy was waited for", 0 },
     { "sm_80", "gate_up", "r128", "            wait(1)\n", "", "before its copy was waited for", 0 },
     { "sm_80", "gate_up", "r128", "            barrier()\n", "", "before a barrier", 0 },
-    { "sm_80", "gate_up", "r128", "i_1 + 2", "i_1 + 3", "slot", 0 }, // the copy goes into the slot being read
+    { "sm_80", "gate_up", "r128", "i_2 + 2", "i_2 + 3", "slot", 0 }, // the copy goes into the slot being read
     { "sm_80", "gate_up", "r128", "each(2)", "each(1)", "slot", 0 }, // the ring is filled one short
     { "sm_80", "gate_up", "r128", "            commit()\n", "", "waited for", 1 },
     { "sm_80", "gate_up", "r128", "        wait(0)\n", "", "nobody waited for", 0 },

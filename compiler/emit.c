@@ -558,8 +558,6 @@ static int parameters(const struct em *m, mty *t)
     return n;
 }
 
-#define TENSOR_MAP "llvm.byval = !llvm.array<128 x i8>, llvm.align = 64 : i64, nvvm.grid_constant"
-
 // Pointers are 16-byte aligned and never overlap; inputs are only read.
 static const char *arg_attrs(struct em *m, int n, const mty *params)
 {
@@ -568,7 +566,7 @@ static const char *arg_attrs(struct em *m, int n, const mty *params)
     for (int i = 0; i < n; i++) {
         const struct buf *b = i < m->k->params.n ? m->k->params.v[i].buf : NULL;
         bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        const char *kind = params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : params[i].p == m->ty->p0.p ? TENSOR_MAP : "";
+        const char *kind = params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : params[i].p == m->ty->p0.p ? m->t->map_argument : "";
         text_printf(&t, "%s{%s%s}", i ? ", " : "", kind, reads ? ", llvm.readonly" : "");
     }
     text_printf(&t, "]");

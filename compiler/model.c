@@ -74,7 +74,7 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
         u->blocks = 8;
 }
 
-enum fit { FIT_NONE, FIT_TYPE, FIT_STREAM, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
+enum fit { FIT_NONE, FIT_TYPE, FIT_STREAM, FIT_ROLES, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
 
 static enum fit fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
 {
@@ -251,6 +251,8 @@ static const char *explain(struct ctx *c, const struct dot_shape *s, const struc
         text_printf(&r.text, ": '%s' takes %s, not %s", r.i->name, elem_names[r.i->in], elem_names[s->in]);
     if (near->fit == FIT_STREAM)
         text_printf(&r.text, ": '%s' only adds up products of tiles that a loop reads straight from memory", r.i->name);
+    if (near->fit == FIT_ROLES)
+        text_printf(&r.text, ": warps that only copy need a loop directly in the grid over whole rows of a multiple of 16 bytes, beside which no operation needs all warps; a copy engine; and an instruction of warpgroups, not '%s'", r.i->name);
     if (near->fit == FIT_PARTS) {
         parts(&r, s->m, t->bm, t->wm, r.i->a.fetch_rows);
         parts(&r, s->n, t->bn, t->wn, r.i->b.fetch_rows);
@@ -272,7 +274,7 @@ static void try_mmas(const struct arch *a, const struct dot_shape *s, const stru
             continue;
         bool split = a->mmas[t->mma].kind == MMA_WARPGROUP && a->copy == COPY_BULK && s->roles;
         t->producers = !split ? 0 : want->producers >= 0 ? want->producers : PRODUCERS;
-        enum fit fit = fits(a, s, t);
+        enum fit fit = want->producers > 0 && !split ? FIT_ROLES : fits(a, s, t);
         if (fit != FIT_YES) {
             note_miss(a, s, t, fit, near);
             continue;

@@ -112,6 +112,19 @@ static bool no_sync(void *user, struct op *op)
     return !(op_infos[op->code].flags & F_SYNC) && op->code != OP_ATOMIC_ADD;
 }
 
+// Is each copy of a row of the tile a whole number of 16-byte pieces? What is narrower goes through registers, which an arrival
+// behind asynchronous copies does not wait for; and the copy engine takes no other rows.
+static bool whole_pieces(const struct op *loop, const struct op *load)
+{
+    enum { PIECE = 16 };
+    const struct op *lo = loop->args[0], *hi = loop->args[1];
+    const struct shape_dim *d = &load->buf->shape[load->buf->rank - 1];
+    int64_t elems = PIECE / elem_bytes[load->buf->elem], bound = d->dim ? d->dim->bound : d->value;
+    int64_t multiple = bound >= 0 ? bound : d->dim->multiple;
+    bool all = hi->code == OP_DIM ? hi->dim == d->dim : hi->code == OP_CONST && hi->ival == bound;
+    return all && lo->code == OP_CONST && lo->ival % elems == 0 && multiple % elems == 0;
+}
+
 static bool can_split(const struct kernel *k, const struct dot_shape *s)
 {
     const struct op *loop = s->streamed ? s->k->def : NULL;
@@ -119,10 +132,13 @@ static bool can_split(const struct kernel *k, const struct dot_shape *s)
         return false;
     for (int i = 0; i < loop->body->ops.n; i++) {
         const struct op *dot = loop->body->ops.v[i];
-        for (int j = 1; dot->code == OP_DOT && j <= 2; j++)
+        for (int j = 1; dot->code == OP_DOT && j <= 2; j++) {
+            if (!whole_pieces(loop, dot->args[j]))
+                return false;
             for (int n = 0; n < dot->args[j]->nargs; n++)
                 if (!shareable(dot->args[j]->args[n]))
                     return false;
+        }
     }
     for (int i = 0; i < k->body->ops.n; i++)
         for (int j = 0; k->body->ops.v[i]->code == OP_PARALLEL && j < k->body->ops.v[i]->body->ops.n; j++)

@@ -8,7 +8,7 @@ struct dot_shape {
     int dots; // products that share the axes m and n and the k axis of one loop
     struct axis *m, *n, *k;
     enum elem in;
-    bool roles;    // and other warps could bring them: the loop stands directly in the grid, and nothing else needs all warps
+    bool roles;    // and other warps could bring them: rows of whole pieces, the loop directly in the grid, nothing else needs all warps
     bool streamed; // all matrix products of the kernel are these, of tiles that copies can bring, and nothing else in the loop uses sums
 };
 // The tile of one matrix kernel: what the model chooses.

@@ -153,6 +153,7 @@ struct target {
     // By the thread where pred: the box of tensor map `map` at coords[n], innermost first, to `shared`; its bytes count at the barrier.
     void (*copy_box)(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred);
     void (*role_begin)(struct emit *e, int regs); // the warps of a role take or leave registers: `regs` a thread from here on
+    const char *map_argument; // (optional: archs with COPY_BULK) attributes of the argument that is a tensor map
     // (optional) From here on this thread sees all that the launch before wrote. Without it: launches wait for each other.
     void (*depend)(struct emit *e);
     val (*grid_size)(struct emit *e);             // blocks of the launch, i32

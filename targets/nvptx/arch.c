@@ -110,6 +110,7 @@ const struct target nvptx_target = {
     .barrier_await = nv_barrier_await,
     .copy_box = nv_copy_box,
     .role_begin = nv_role_begin,
+    .map_argument = "llvm.byval = !llvm.array<128 x i8>, llvm.align = 64 : i64, nvvm.grid_constant",
     .depend = nv_depend,
     .grid_size = nv_grid_size,
     .convert = nv_convert,

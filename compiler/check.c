@@ -167,7 +167,9 @@ static void check_param(struct checker *s, const struct node *n)
         if (p.elem != EL_NONE && p.elem != EL_I32 && p.elem != EL_F32)
             error(s->c, type->loc, "a scalar parameter is i32 or f32, not %s", elem_names[p.elem]);
         if (n->flags)
-            error(s->c, n->loc, n->flags & NF_EARLY ? "a scalar parameter is there from the start: only tensors can be early" : "a scalar parameter cannot be an output");
+            error(s->c, n->loc,
+                  n->flags & NF_EARLY ? "a scalar parameter is there from the start: only tensors can be early"
+                                      : "a scalar parameter cannot be an output");
         p.scalar = n->name;
         y->param = s->k->params.n;
     } else if (!p.buf) {

@@ -596,14 +596,14 @@ enum elem elem_named(const struct checker *s, const char *name)
 static bool is_function(enum opcode code)
 {
     enum type_rule r = op_infos[code].rule;
-    return code == OP_MIN || code == OP_MAX || code == OP_ABS || code == OP_SELECT || code == OP_ORDER || code == OP_RELAYOUT ||
-           code == OP_MMA || code == OP_DOT || code == OP_ATOMIC_ADD || r == TR_FLOAT || r == TR_REDUCE ||
-           r == TR_SCAN || r == TR_ARGRED || r == TR_TOPK || r == TR_TAKE;
+    return code == OP_MIN || code == OP_MAX || code == OP_ABS || code == OP_SELECT || code == OP_ORDER ||
+           code == OP_RELAYOUT || code == OP_MMA || code == OP_DOT || code == OP_ATOMIC_ADD || r == TR_FLOAT ||
+           r == TR_REDUCE || r == TR_SCAN || r == TR_ARGRED || r == TR_TOPK || r == TR_TAKE;
 }
 
 static struct value unknown_function(struct checker *s, const struct node *n)
 {
-    static const char *const statements[] = { "copy",   "commit", "wait",       "barrier", "put",
+    static const char *const statements[] = { "copy",   "commit", "wait",       "barrier",  "put",
                                               "arrive", "await",  "mma_commit", "mma_wait", "depend" };
     struct nearest near = { .want = n->name };
     for (size_t i = 0; i < COUNTOF(statements); i++)

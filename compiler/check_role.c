@@ -158,11 +158,10 @@ bool check_action(struct checker *s, const struct node *n)
         const char *name;
         enum opcode code;
         void (*fn)(struct checker *s, const struct node *n, enum opcode code);
-    } actions[] = { { "commit", OP_COMMIT, check_plain },    { "wait", OP_WAIT, check_wait },
-                    { "barrier", OP_BARRIER, check_plain },  { "depend", OP_DEPEND, check_plain },
-                    { "mma_commit", OP_MMA_COMMIT, check_plain },
-                    { "mma_wait", OP_MMA_WAIT, check_wait }, { "arrive", OP_ARRIVE, check_mbarrier },
-                    { "await", OP_AWAIT, check_mbarrier } };
+    } actions[] = { { "commit", OP_COMMIT, check_plain },         { "wait", OP_WAIT, check_wait },
+                    { "barrier", OP_BARRIER, check_plain },       { "depend", OP_DEPEND, check_plain },
+                    { "mma_commit", OP_MMA_COMMIT, check_plain }, { "mma_wait", OP_MMA_WAIT, check_wait },
+                    { "arrive", OP_ARRIVE, check_mbarrier },      { "await", OP_AWAIT, check_mbarrier } };
     for (size_t i = 0; i < COUNTOF(actions); i++)
         if (!strcmp(actions[i].name, n->name)) {
             actions[i].fn(s, n, actions[i].code);

@@ -292,7 +292,8 @@ static val enter_tile(struct em *m, const struct op *op, const struct place *p)
         } else if (c->kind == CL_EACH) {
             m->counter[op->id * CLAUSES + i] = mb_bin(b, "add", em_scalar(m, c->lo), at);
         } else {
-            m->origin[c->axis->id] = mb_bin(b, "add", em_scalar(m, c->lo), mb_bin(b, "mul", at, mb_i32(b, c->axis->size)));
+            m->origin[c->axis->id] =
+                mb_bin(b, "add", em_scalar(m, c->lo), mb_bin(b, "mul", at, mb_i32(b, c->axis->size)));
             m->hi[c->axis->id] = em_scalar(m, c->hi);
         }
     }
@@ -317,7 +318,8 @@ static bool choice_begin(struct em *m, struct choice *x, const struct op *op, va
     int n = carried_values(m, &x->c);
     mty types[CARRIED_MAX];
     if (n > CARRIED_MAX)
-        return em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n, CARRIED_MAX);
+        return em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n,
+                         CARRIED_MAX);
     for (int i = 0; i < n; i++)
         types[i] = mb_type_of(x->before[i]);
     mb_if_begin(m->mb, &x->s, cond, n, types);
@@ -566,7 +568,9 @@ static const char *arg_attrs(struct em *m, int n, const mty *params)
     for (int i = 0; i < n; i++) {
         const struct buf *b = i < m->k->params.n ? m->k->params.v[i].buf : NULL;
         bool reads = b && (b->kind == BUF_IN || b->kind == BUF_MAP);
-        const char *kind = params[i].p == m->ty->p1.p ? "llvm.noalias, llvm.align = 16 : i64" : params[i].p == m->ty->p0.p ? m->t->map_argument : "";
+        const char *kind = params[i].p == m->ty->p1.p   ? "llvm.noalias, llvm.align = 16 : i64"
+                           : params[i].p == m->ty->p0.p ? m->t->map_argument
+                                                        : "";
         text_printf(&t, "%s{%s%s}", i ? ", " : "", kind, reads ? ", llvm.readonly" : "");
     }
     text_printf(&t, "]");

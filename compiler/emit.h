@@ -99,7 +99,8 @@ void em_arrive(struct em *m, const struct op *op);
 void em_await(struct em *m, const struct op *op);
 void em_box(struct em *m, const struct block *b, int at); // the @bulk copy there
 // Calls fn for each role of the block (NULL: there is none), as the program of that role's warps.
-void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel);
+void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel),
+                  const struct op *parallel);
 
 // ---- emit_relayout.c
 void em_relayout(struct em *m, const struct op *op);

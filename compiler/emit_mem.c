@@ -435,14 +435,16 @@ void em_copy_box(struct em *m, const struct op *op, val barrier)
         val at = val_null(n->scalar) ? zero : n->scalar;
         coords[x.rank - 1 - i] = n->axis ? mb_bin(m->mb, "add", at, m->origin[n->axis->id]) : at;
         if (n->gather) {
-            em_refuse(m, op->loc, "the copy engine takes boxes: '%s' is indexed by something else than axes and scalars", op->buf->name);
+            em_refuse(m, op->loc,
+                      "the copy engine takes boxes: '%s' is indexed by something else than axes and scalars",
+                      op->buf->name);
             return;
         }
     }
     struct lin first = { .thread = zero, .buf = to };
     val shared = em_lin_ptr(m, &first, em_scalar(m, op->args[0]), 0, 0);
-    m->t->copy_box(&m->e, shared, barrier, m->e.maps[box], x.rank, coords, (int64_t)to->rows * to->cols * elem_bytes[to->elem],
-                   mb_icmp(m->mb, IC_EQ, m->e.thread, zero));
+    m->t->copy_box(&m->e, shared, barrier, m->e.maps[box], x.rank, coords,
+                   (int64_t)to->rows * to->cols * elem_bytes[to->elem], mb_icmp(m->mb, IC_EQ, m->e.thread, zero));
 }
 
 // The longest run of columns in consecutive register elements, at most 16 bytes.

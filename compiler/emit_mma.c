@@ -127,7 +127,8 @@ static bool axis_fits(struct em *m, const struct op *op, const struct axis *a, c
 static bool described(const struct buf *b)
 {
     int row = b->cols * elem_bytes[b->elem];
-    return (row == 32 || row == 64 || row == 128) && row == 16 << b->swizzle && b->offset % 1024 == 0 && b->rows * row % 1024 == 0;
+    return (row == 32 || row == 64 || row == 128) && row == 16 << b->swizzle && b->offset % 1024 == 0 &&
+           b->rows * row % 1024 == 0;
 }
 
 static bool op_fits(struct em *m, const struct op *op)
@@ -147,7 +148,10 @@ static bool op_fits(struct em *m, const struct op *op)
     if (m->k->sched.swap || i->kind == MMA_TENSOR)
         return em_fail(m, op->loc, "matrix instructions of this kind are not emitted");
     if (i->kind == MMA_WARPGROUP && !(described(op->buf) && described(op->buf2)))
-        return em_refuse(m, op->loc, "the matrix instruction '%s' takes operands with rows of 32, 64 or 128 bytes in the swizzle of that width (1, 2, 3), at multiples of 1024 bytes", i->name);
+        return em_refuse(m, op->loc,
+                         "the matrix instruction '%s' takes operands with rows of 32, 64 or 128 bytes in the swizzle "
+                         "of that width (1, 2, 3), at multiples of 1024 bytes",
+                         i->name);
     return axis_fits(m, op, op->type.axes[0], i->d.row, i->a.fetch_rows) &&
            axis_fits(m, op, op->type.axes[1], i->d.col, i->b.fetch_rows);
 }

@@ -40,7 +40,8 @@ static int exchanges(const struct em *m, const struct op *op, struct exchange *o
     const struct type *t = &op->type;
     int n = 0, shift = 0;
     for (int i = t->rank - 1; i >= 0 && n >= 0; i--) {
-        n = axis_exchanges(dist_home(m->k, op->args[0]->dist, t->axes[i]), dist_home(m->k, op->dist, t->axes[i]), shift, out, n);
+        n = axis_exchanges(dist_home(m->k, op->args[0]->dist, t->axes[i]), dist_home(m->k, op->dist, t->axes[i]), shift,
+                           out, n);
         shift += em_reg_bits(m, op->dist, t->axes[i]);
     }
     return n;
@@ -90,7 +91,9 @@ void em_relayout(struct em *m, const struct op *op)
     enum elem e = op->type.elem;
     int n = exchanges(m, op, x), per = elem_bytes[e] == 2 && in.n > 1 ? 2 : 1;
     if (n < 0 || e == EL_BOOL) {
-        em_refuse(m, op->loc, "'relayout' exchanges lane bits for register bits of one axis; layouts '%s' and '%s' differ by something else",
+        em_refuse(m, op->loc,
+                  "'relayout' exchanges lane bits for register bits of one axis; layouts '%s' and '%s' differ by "
+                  "something else",
                   m->k->dists.v[op->args[0]->dist].name, m->k->dists.v[op->dist].name);
         return;
     }

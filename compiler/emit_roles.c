@@ -129,7 +129,8 @@ void em_box(struct em *m, const struct block *b, int at)
 
 // ---- roles -------------------------------------------------------------------------------------------------------
 
-static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel)
+static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *m, const struct op *parallel),
+                     const struct op *parallel)
 {
     struct emit outer = m->e;
     int warps = m->warps;
@@ -160,7 +161,8 @@ static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *
     em_leave(m, s);
 }
 
-void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel), const struct op *parallel)
+void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel),
+                  const struct op *parallel)
 {
     enum { ROLES = 16 };
     struct mb_if chain[ROLES];

@@ -334,7 +334,8 @@ static int find_box(const struct box_list *l, const struct op *copy)
 {
     const struct buf *to = copy->buf2;
     for (int i = 0; i < l->n; i++)
-        if (l->v[i].buf == copy->buf && l->v[i].rows == to->rows && l->v[i].cols == to->cols && l->v[i].swizzle == to->swizzle)
+        if (l->v[i].buf == copy->buf && l->v[i].rows == to->rows && l->v[i].cols == to->cols &&
+            l->v[i].swizzle == to->swizzle)
             return i;
     return -1;
 }

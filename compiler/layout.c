@@ -262,7 +262,8 @@ static bool acc_home(struct lay *l, struct axis *a, const char *map, int unit, i
                         "axis '%s' has %d positions, the matrix instruction '%s' takes %d at a time", a->name, a->size,
                         l->c->arch->mmas[l->k->sched.mma].name, unit);
     if (w < 0)
-        return lay_fail(l, a->loc, "%d warps along axis '%s': the matrix instruction '%s' takes %d", warps, a->name, l->c->arch->mmas[l->k->sched.mma].name, l->c->arch->mmas[l->k->sched.mma].warps);
+        return lay_fail(l, a->loc, "%d warps along axis '%s': the matrix instruction '%s' takes %d", warps, a->name,
+                        l->c->arch->mmas[l->k->sched.mma].name, l->c->arch->mmas[l->k->sched.mma].warps);
     w = w < most ? w : most; // further warps repeat the work
     for (; n < all - w; n++)
         bits[n] = (struct bit){ BIT_REG, (int8_t)reg++ };

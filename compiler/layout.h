@@ -29,7 +29,7 @@ int lay_dist(struct lay *l, const char *name); // the distribution of that name,
 // layout_store.c: values that are stored in too small pieces get another layout first, in the block and below.
 void lay_stores(struct lay *l, struct block *b);
 void lay_depend(struct lay *l); // layout_depend.c: the wait for the kernel launched before
-void lay_dead(struct lay *l); // removes values nobody uses and variables nobody reads
+void lay_dead(struct lay *l);   // removes values nobody uses and variables nobody reads
 int lay_set_home(struct lay *l, int dist, struct axis *a, int n, const struct bit *bits);
 
 // scalar i32 arithmetic, folding constants

@@ -18,7 +18,8 @@ static bool plain_index(const struct op *i, const struct axis *last)
 // The axis along which the store's elements are neighbours in memory; NULL: the layout of its value cannot be changed.
 static const struct axis *last_axis(const struct op *store)
 {
-    const struct op *value = store->args[store->nargs - 1], *last = store->nargs > 1 ? store->args[store->nargs - 2] : NULL;
+    const struct op *value = store->args[store->nargs - 1],
+                    *last = store->nargs > 1 ? store->args[store->nargs - 2] : NULL;
     int axes = 0;
     if (store->dist || value->dist || !last || last->code != OP_INDEX || value->type.elem == EL_BOOL)
         return NULL;

@@ -8,8 +8,9 @@
 #include <string.h>
 
 enum {
-    SHARED_BYTES_NS = 200,    // shared memory of one multiprocessor, bytes a ns (128 B a clock, 1.6 GHz)
-    L2_BYTES_NS = 40,         // L2 to one multiprocessor, bytes a ns when all of them ask; twice that where there is a copy engine
+    SHARED_BYTES_NS = 200, // shared memory of one multiprocessor, bytes a ns (128 B a clock, 1.6 GHz)
+    L2_BYTES_NS =
+        40, // L2 to one multiprocessor, bytes a ns when all of them ask; twice that where there is a copy engine
     FIXED_NS = 2200,          // start, ring fill, epilogue of a block
     SYNC_NS = 60,             // wait and barrier of one trip
     LATENCY_BYTES = 64 << 10, // bytes a multiprocessor must have in flight to reach memory bandwidth
@@ -74,7 +75,15 @@ static void resources(const struct arch *a, const struct dot_shape *s, const str
         u->blocks = 8;
 }
 
-enum fit { FIT_NONE, FIT_TYPE, FIT_STREAM, FIT_ROLES, FIT_PARTS, FIT_LIMITS, FIT_YES }; // what is in the way, the worst first
+enum fit {
+    FIT_NONE,
+    FIT_TYPE,
+    FIT_STREAM,
+    FIT_ROLES,
+    FIT_PARTS,
+    FIT_LIMITS,
+    FIT_YES
+}; // what is in the way, the worst first
 
 static enum fit fits(const struct arch *a, const struct dot_shape *s, const struct tile_choice *t)
 {
@@ -84,7 +93,8 @@ static enum fit fits(const struct arch *a, const struct dot_shape *s, const stru
         return FIT_TYPE;
     if (i->kind == MMA_WARPGROUP && !s->streamed)
         return FIT_STREAM;
-    if (t->wm % i->warps || t->bm % (t->wm / i->warps * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) || t->bk % i->a.fetch_k)
+    if (t->wm % i->warps || t->bm % (t->wm / i->warps * i->a.fetch_rows) || t->bn % (t->wn * i->b.fetch_rows) ||
+        t->bk % i->a.fetch_k)
         return FIT_PARTS;
     if (i->kind == MMA_WARPGROUP && (t->stages < (t->producers ? 2 : 3) || t->bk * 2 > DESCRIBED_BYTES))
         return FIT_PARTS;
@@ -171,7 +181,8 @@ static double cost(const struct arch *a, const struct dot_shape *s, const struct
         double waves = (double)(FEW_TILES * cols) / (a->processors * u.blocks);
         useful *= waves / (waves + 0.5); // half a wave is lost on average
     }
-    double ns = trips * (trip_ns(a, s, t, &u, t->bm <= 64) + sync_ns(t) / (double)u.blocks) + fixed_ns(t) / (double)u.blocks;
+    double ns =
+        trips * (trip_ns(a, s, t, &u, t->bm <= 64) + sync_ns(t) / (double)u.blocks) + fixed_ns(t) / (double)u.blocks;
     return ns / (flops * trips * useful) * 1e6 * depth_factor(a, t);
 }
 
@@ -252,7 +263,11 @@ static const char *explain(struct ctx *c, const struct dot_shape *s, const struc
     if (near->fit == FIT_STREAM)
         text_printf(&r.text, ": '%s' only adds up products of tiles that a loop reads straight from memory", r.i->name);
     if (near->fit == FIT_ROLES)
-        text_printf(&r.text, ": warps that only copy need a loop directly in the grid over whole rows of a multiple of 16 bytes, beside which no operation needs all warps; a copy engine; and an instruction of warpgroups, not '%s'", r.i->name);
+        text_printf(
+            &r.text,
+            ": warps that only copy need a loop directly in the grid over whole rows of a multiple of 16 bytes, beside "
+            "which no operation needs all warps; a copy engine; and an instruction of warpgroups, not '%s'",
+            r.i->name);
     if (near->fit == FIT_PARTS) {
         parts(&r, s->m, t->bm, t->wm, r.i->a.fetch_rows);
         parts(&r, s->n, t->bn, t->wn, r.i->b.fetch_rows);

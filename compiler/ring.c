@@ -234,7 +234,8 @@ static void fill_ring(struct ring *r, struct block *b, int ahead)
     for (int i = 0; i < r->n; i++)
         n += goes_ahead(r, &r->operand[i]);
     for (int first = n && n < r->n; first >= 0; first--) {
-        struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)), *p = ring_counter(r, fill);
+        struct op *fill = ring_region(r, b, OP_EACH, lay_int(l, b, 0), lay_int(l, b, ahead)),
+                  *p = ring_counter(r, fill);
         struct op *o = ring_origin(r, fill->body, p);
         for (int i = 0; i < r->n; i++)
             if (n == 0 || n == r->n || goes_ahead(r, &r->operand[i]) == first)

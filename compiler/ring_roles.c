@@ -19,7 +19,8 @@ static bool common(const struct op *op)
 {
     if (op->code == OP_RANGE)
         return true;
-    return !op->type.rank && op->code != OP_GET && (op_infos[op->code].flags & (F_PURE | F_READS)) && !(op_infos[op->code].flags & F_SYNC);
+    return !op->type.rank && op->code != OP_GET && (op_infos[op->code].flags & (F_PURE | F_READS)) &&
+           !(op_infos[op->code].flags & F_SYNC);
 }
 
 // Everything that the tile's block did before the loop belongs to the products' role, but what is common.
@@ -113,8 +114,8 @@ static void await(struct ring *r, struct block *b, struct buf *barrier, struct o
 static bool boxed(const struct ring *r, const struct operand *o)
 {
     const struct op *load = o->load, *row = load->nargs >= 2 ? load->args[load->nargs - 2] : NULL;
-    bool box = r->l->c->arch->copy == COPY_BULK && row && row->code == OP_INDEX && row->axis == o->row && o->row->size <= 256 &&
-               ring_whole(r, &load->buf->shape[load->buf->rank - 1]);
+    bool box = r->l->c->arch->copy == COPY_BULK && row && row->code == OP_INDEX && row->axis == o->row &&
+               o->row->size <= 256 && ring_whole(r, &load->buf->shape[load->buf->rank - 1]);
     for (int i = 0; box && i < load->nargs - 2; i++)
         box = !load->args[i]->type.rank;
     return box;
@@ -123,7 +124,8 @@ static bool boxed(const struct ring *r, const struct operand *o)
 static void load_role(struct ring *r, const struct role *role, struct op *n, struct buf *full, struct buf *empty)
 {
     struct lay *l = r->l;
-    struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n), *i = ring_counter(r, each);
+    struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n),
+              *i = ring_counter(r, each);
     struct block *b = each->body;
     struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = slot_of(r, b, q), *origin = ring_origin(r, b, i);
     await(r, b, empty, s, q, 1);
@@ -136,7 +138,8 @@ static void load_role(struct ring *r, const struct role *role, struct op *n, str
 static struct block *only_if(struct ring *r, struct block *b, enum opcode compare, struct op *x, int y)
 {
     struct lay *l = r->l;
-    struct op *c = op_binary(l->c, l->k, b, compare, x, lay_int(l, b, y)), *op = op_new(l->c, l->k, OP_IF, r->loop->loc);
+    struct op *c = op_binary(l->c, l->k, b, compare, x, lay_int(l, b, y)),
+              *op = op_new(l->c, l->k, OP_IF, r->loop->loc);
     op->args[0] = c;
     op->nargs = 1;
     op->body = block_new(l->c, op);
@@ -147,7 +150,8 @@ static struct block *only_if(struct ring *r, struct block *b, enum opcode compar
 static void math_role(struct ring *r, const struct role *role, struct op *n, struct buf *full, struct buf *empty)
 {
     struct lay *l = r->l;
-    struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n), *i = ring_counter(r, each);
+    struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n),
+              *i = ring_counter(r, each);
     struct block *b = each->body;
     struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = slot_of(r, b, q);
     await(r, b, full, s, q, 0);
@@ -178,7 +182,8 @@ static struct share registers(const struct ring *r)
 {
     const struct sched *s = &r->l->k->sched;
     int copiers = s->producers * r->l->lanes, others = s->warps_m * s->warps_n * r->l->lanes;
-    int start = r->l->c->arch->regs / (s->min_blocks > 1 ? s->min_blocks : 1) / (copiers + others) / REGS_STEP * REGS_STEP;
+    int start =
+        r->l->c->arch->regs / (s->min_blocks > 1 ? s->min_blocks : 1) / (copiers + others) / REGS_STEP * REGS_STEP;
     struct share x = { .copy = REGS_BOXES };
     for (int i = 0; i < r->n; i++)
         x.copy = r->operand[i].bulk ? x.copy : REGS_ROWS;

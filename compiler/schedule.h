@@ -8,13 +8,15 @@ struct dot_shape {
     int dots; // products that share the axes m and n and the k axis of one loop
     struct axis *m, *n, *k;
     enum elem in;
-    bool roles;    // and other warps could bring them: rows of whole pieces, the loop directly in the grid, nothing else needs all warps
-    bool streamed; // all matrix products of the kernel are these, of tiles that copies can bring, and nothing else in the loop uses sums
+    bool
+        roles; // and other warps could bring them: rows of whole pieces, the loop directly in the grid, nothing else needs all warps
+    bool
+        streamed; // all matrix products of the kernel are these, of tiles that copies can bring, and nothing else in the loop uses sums
 };
 // The tile of one matrix kernel: what the model chooses.
 struct tile_choice {
     int bm, bn, bk, wm, wn, stages, mma, min_blocks;
-    int producers; // warps that only copy; wanted: -1 if open
+    int producers;                           // warps that only copy; wanted: -1 if open
     int fixed_ns, step_ps, resident, flight; // see struct sched
     double cost; // ns a block and useful MFLOP: smaller is better; only comparable within one kernel and bm
 };

@@ -60,8 +60,8 @@ struct arch {
     int nmmas;
     const char *triple, *cpu, *features; // for LLVM
     const char *passes;                  // LLVM pass pipeline
-    bool dependent; // launches may start before the one before has finished: `depend` waits for it
-    unsigned flags; // target's own
+    bool dependent;                      // launches may start before the one before has finished: `depend` waits for it
+    unsigned flags;                      // target's own
 };
 
 // What emit.c hands to a target while a kernel is built.
@@ -135,7 +135,8 @@ struct target {
     void (*barrier)(struct emit *e);
     // One fetch of an operand from shared memory at this lane's run; out: instruction operands, k fastest.
     // MMA_WARPGROUP: the operand's descriptor, `shared` being where it starts in buffer `from`, the same in all lanes.
-    void (*fragment)(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out);
+    void (*fragment)(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from,
+                     val shared, val *out);
     // acc: the instruction's accumulators, (elements a lane) / acc_pack values, in element-number order; updated.
     void (*mma)(struct emit *e, const struct mma *i, val a, val b, val *acc);
     // (optional: kinds that are asynchronous) Before a run of mmas, whose accumulators others may have written; behind it; until at
@@ -151,12 +152,14 @@ struct target {
     // Until the phase of that parity is complete. copies: others' threads wrote shared memory, which matrix units read next.
     void (*barrier_await)(struct emit *e, val barrier, val parity, bool copies);
     // By the thread where pred: the box of tensor map `map` at coords[n], innermost first, to `shared`; its bytes count at the barrier.
-    void (*copy_box)(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes, val pred);
-    void (*role_begin)(struct emit *e, int regs); // the warps of a role take or leave registers: `regs` a thread from here on
-    const char *map_argument; // (optional: archs with COPY_BULK) attributes of the argument that is a tensor map
+    void (*copy_box)(struct emit *e, val shared, val barrier, val map, int n, const val *coords, int64_t bytes,
+                     val pred);
+    void (*role_begin)(struct emit *e,
+                       int regs); // the warps of a role take or leave registers: `regs` a thread from here on
+    const char *map_argument;     // (optional: archs with COPY_BULK) attributes of the argument that is a tensor map
     // (optional) From here on this thread sees all that the launch before wrote. Without it: launches wait for each other.
     void (*depend)(struct emit *e);
-    val (*grid_size)(struct emit *e);             // blocks of the launch, i32
+    val (*grid_size)(struct emit *e);                                    // blocks of the launch, i32
     val (*convert)(struct emit *e, enum elem from, enum elem to, val x); // among f32, bf16, f16
     val (*math)(struct emit *e, enum opcode op, val x, val y); // EXP2 LOG2 SQRT RSQRT RCP FLOOR MIN MAX on f32
     val (*shuffle_xor)(struct emit *e, val x, int mask);       // x of lane ^ mask; i32 or f32

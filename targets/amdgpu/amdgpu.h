@@ -23,7 +23,8 @@ void amd_copy(struct emit *e, val shared, const struct gaddr *g, int bytes);
 void amd_commit(struct emit *e);
 void amd_wait(struct emit *e, int pending);
 void amd_barrier(struct emit *e);
-void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out);
+void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared,
+                  val *out);
 void amd_mma(struct emit *e, const struct mma *i, val a, val b, val *acc);
 val amd_convert(struct emit *e, enum elem from, enum elem to, val x);
 val amd_math(struct emit *e, enum opcode op, val x, val y);

@@ -221,7 +221,8 @@ void amd_barrier(struct emit *e)
 
 // ---- matrix units ------------------------------------------------------------------------------------------------
 
-void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out)
+void amd_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared,
+                  val *out)
 {
     (void)from;
     struct mb *b = e->mb;

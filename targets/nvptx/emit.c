@@ -230,7 +230,9 @@ void nv_barrier_ready(struct emit *e)
 void nv_barrier_arrive(struct emit *e, val barrier, val pred, bool landed)
 {
     val args[2] = { shared_address(e, barrier), val_null(pred) ? mb_i1(e->mb, true) : pred };
-    mb_asm(e->mb, landed ? "@$1 cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];" : "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
+    mb_asm(e->mb,
+           landed ? "@$1 cp.async.mbarrier.arrive.noinc.shared::cta.b64 [$0];"
+                  : "@$1 mbarrier.arrive.shared::cta.b64 _, [$0];",
            "r,b,~{memory}", NOTYPE, 2, args);
 }
 
@@ -239,10 +241,11 @@ void nv_barrier_arrive(struct emit *e, val barrier, val pred, bool landed)
 void nv_barrier_await(struct emit *e, val barrier, val parity, bool copies)
 {
     val args[2] = { shared_address(e, barrier), parity };
-    mb_asm(e->mb,
-           "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n@done bra gone;\nbra "
-           "again;\ngone:\n}",
-           "r,r,~{memory}", NOTYPE, 2, args);
+    mb_asm(
+        e->mb,
+        "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [$0], $1;\n@done bra gone;\nbra "
+        "again;\ngone:\n}",
+        "r,r,~{memory}", NOTYPE, 2, args);
     if (copies)
         mb_asm(e->mb, "fence.proxy.async.shared::cta;", "~{memory}", NOTYPE, 0, NULL);
 }
@@ -256,7 +259,8 @@ void nv_copy_box(struct emit *e, val shared, val barrier, val map, int n, const 
     for (int i = 0; i < n; i++)
         args[4 + i] = coords[i];
     text_printf(&t, "@$3 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [$1], %lld;\n", (long long)bytes);
-    text_printf(&t, "@$3 cp.async.bulk.tensor.%dd.shared::cta.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {", n);
+    text_printf(&t, "@$3 cp.async.bulk.tensor.%dd.shared::cta.global.tile.mbarrier::complete_tx::bytes [$0], [$2, {",
+                n);
     list(&t, "$", 4, n);
     text_printf(&t, "}], [$1];");
     snprintf(all, sizeof all, "r,r,l,b,%s,~{memory}", constraints[n]);
@@ -267,9 +271,11 @@ void nv_copy_box(struct emit *e, val shared, val barrier, val map, int n, const 
 void nv_role_begin(struct emit *e, int regs)
 {
     const struct sched *s = &e->k->sched;
-    int threads = (s->warps_m * s->warps_n + s->producers) * e->arch->lanes, blocks = s->min_blocks > 1 ? s->min_blocks : 1;
+    int threads = (s->warps_m * s->warps_n + s->producers) * e->arch->lanes,
+        blocks = s->min_blocks > 1 ? s->min_blocks : 1;
     char code[64];
-    snprintf(code, sizeof code, "setmaxnreg.%s.sync.aligned.u32 %d;", regs > e->arch->regs / blocks / threads ? "inc" : "dec", regs);
+    snprintf(code, sizeof code, "setmaxnreg.%s.sync.aligned.u32 %d;",
+             regs > e->arch->regs / blocks / threads ? "inc" : "dec", regs);
     mb_asm(e->mb, code, "~{memory}", NOTYPE, 0, NULL);
 }
 
@@ -286,12 +292,14 @@ val nv_grid_size(struct emit *e)
 static val descriptor(struct emit *e, const struct buf *s, val shared)
 {
     int64_t row = (int64_t)s->cols * elem_bytes[s->elem], mode = row == 128 ? 1 : row == 64 ? 2 : 3;
-    val at = mb_bin(e->mb, "lshr", mb_bin(e->mb, "and", shared_address(e, shared), mb_i32(e->mb, 0x3ffff)), mb_i32(e->mb, 4));
+    val at = mb_bin(e->mb, "lshr", mb_bin(e->mb, "and", shared_address(e, shared), mb_i32(e->mb, 0x3ffff)),
+                    mb_i32(e->mb, 4));
     int64_t fixed = 1 << 16 | (8 * row / 16) << 32 | (int64_t)((uint64_t)mode << 62);
     return mb_bin(e->mb, "or", mb_un(e->mb, "zext", at, T(e)->i64), mb_i64(e->mb, fixed));
 }
 
-void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out)
+void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared,
+                 val *out)
 {
     struct mb *b = e->mb;
     mty w = T(e)->i32, four[4] = { w, w, w, w };
@@ -314,7 +322,8 @@ void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *
 }
 
 // n f32 values through an assembly instruction that changes all of them, and takes `more` other operands behind them.
-static void through(struct emit *e, const char *code, int n, val *v, int more, const val *others, const char *constraints)
+static void through(struct emit *e, const char *code, int n, val *v, int more, const val *others,
+                    const char *constraints)
 {
     struct mb *b = e->mb;
     struct text c = { .arena = e->c->arena };

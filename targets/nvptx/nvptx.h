@@ -15,7 +15,8 @@ void nv_copy(struct emit *e, val shared, const struct gaddr *g, int bytes);
 void nv_commit(struct emit *e);
 void nv_wait(struct emit *e, int pending);
 void nv_barrier(struct emit *e);
-void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared, val *out);
+void nv_fragment(struct emit *e, const struct mma *i, const struct operand_map *o, const struct buf *from, val shared,
+                 val *out);
 void nv_mma(struct emit *e, const struct mma *i, val a, val b, val *acc);
 void nv_mma_open(struct emit *e);
 void nv_mma_commit(struct emit *e);

@@ -294,11 +294,12 @@ static bool is_pure(const struct op *op)
     return (f & F_PURE) && !(f & F_SYNC) && op->code != OP_RANGE && op->type.rank == 0;
 }
 
-// Before the grid: the scalars that its bounds need; after layout what lives across the tiles of a persistent block too.
+// Before the grid: the scalars that its bounds need; after layout what lives across the tiles of a persistent block too, and the wait
+// for the kernel launched before, where a list of tiles is not early.
 static bool outside_grid(const struct checker *s, const struct op *op)
 {
-    bool lasts = op->code == OP_SHARED || op->code == OP_VAR || op->code == OP_RANGE;
-    return is_pure(op) || (lasts && s->k->laid_out);
+    bool laid = op->code == OP_SHARED || op->code == OP_VAR || op->code == OP_RANGE || op->code == OP_DEPEND;
+    return is_pure(op) || (laid && s->k->laid_out);
 }
 
 static void check_outermost(struct checker *s)

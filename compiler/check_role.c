@@ -6,8 +6,6 @@
 
 #include <string.h>
 
-enum { ROLES_MAX = 16 };
-
 // ---- role name(first, warps) ------------------------------------------------------------------------------------
 
 static bool is_grid_body(const struct checker *s, const struct block *b)

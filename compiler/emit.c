@@ -157,26 +157,48 @@ static void loop(struct em *m, const struct op *op, val step)
     em_leave(m, outer);
 }
 
-static void branch(struct em *m, const struct op *op)
-{
-    struct carried c = carried_by(m, op->body, op->other);
+// An if over what its sides set and did not declare.
+struct choice {
+    struct carried c;
     struct mb_if s;
-    val *before = gather_vars(m, &c);
-    struct scope outer = em_enter(m);
+    struct scope outer;
+    val *before;
+};
+
+static void choice_begin(struct em *m, struct choice *x, struct carried c, val cond)
+{
+    *x = (struct choice){ .c = c, .before = gather_vars(m, &c) };
+    x->outer = em_enter(m);
     int n = carried_values(m, &c);
     mty *types = NEWN(m->c->arena, mty, n + 1);
     for (int i = 0; i < n; i++)
-        types[i] = mb_type_of(before[i]);
-    mb_if_begin(m->mb, &s, em_scalar(m, op->args[0]), n, types);
+        types[i] = mb_type_of(x->before[i]);
+    mb_if_begin(m->mb, &x->s, cond, n, types);
+}
+
+static void choice_else(struct em *m, struct choice *x)
+{
+    mb_if_else(m->mb, &x->s, gather_vars(m, &x->c));
+    scatter_vars(m, &x->c, x->before);
+    em_leave(m, x->outer);
+}
+
+static void choice_end(struct em *m, struct choice *x)
+{
+    mb_if_end(m->mb, &x->s, gather_vars(m, &x->c));
+    scatter_vars(m, &x->c, x->s.results);
+    em_leave(m, x->outer);
+}
+
+static void branch(struct em *m, const struct op *op)
+{
+    struct choice x;
+    choice_begin(m, &x, carried_by(m, op->body, op->other), em_scalar(m, op->args[0]));
     em_block(m, op->body);
-    mb_if_else(m->mb, &s, gather_vars(m, &c));
-    scatter_vars(m, &c, before);
-    em_leave(m, outer);
+    choice_else(m, &x);
     if (op->other)
         em_block(m, op->other);
-    mb_if_end(m->mb, &s, gather_vars(m, &c));
-    scatter_vars(m, &c, s.results);
-    em_leave(m, outer);
+    choice_end(m, &x);
 }
 
 enum { CARRIED_MAX = 64 };
@@ -302,44 +324,6 @@ static val enter_tile(struct em *m, const struct op *op, const struct place *p)
 
 // ---- one tile ----------------------------------------------------------------------------------------------------
 
-// An if over what the region sets and did not declare.
-struct choice {
-    struct carried c;
-    struct mb_if s;
-    struct scope outer;
-    val *before;
-};
-
-static bool choice_begin(struct em *m, struct choice *x, const struct op *op, val cond)
-{
-    x->c = carried_by(m, m->role ? m->role->body : op->body, NULL);
-    x->outer = em_enter(m);
-    x->before = gather_vars(m, &x->c);
-    int n = carried_values(m, &x->c);
-    mty types[CARRIED_MAX];
-    if (n > CARRIED_MAX)
-        return em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n,
-                         CARRIED_MAX);
-    for (int i = 0; i < n; i++)
-        types[i] = mb_type_of(x->before[i]);
-    mb_if_begin(m->mb, &x->s, cond, n, types);
-    return true;
-}
-
-static void choice_else(struct em *m, struct choice *x)
-{
-    mb_if_else(m->mb, &x->s, gather_vars(m, &x->c));
-    scatter_vars(m, &x->c, x->before);
-    em_leave(m, x->outer);
-}
-
-static void choice_end(struct em *m, struct choice *x)
-{
-    mb_if_end(m->mb, &x->s, gather_vars(m, &x->c));
-    scatter_vars(m, &x->c, x->s.results);
-    em_leave(m, x->outer);
-}
-
 // The operations of one tile, of roles that of m->role.
 static void tile_body(struct em *m, const struct block *b)
 {
@@ -352,6 +336,11 @@ static void tile_body(struct em *m, const struct block *b)
     }
 }
 
+static struct carried tile_carries(struct em *m, const struct op *op)
+{
+    return carried_by(m, m->role ? m->role->body : op->body, NULL);
+}
+
 static void one_tile(struct em *m, const struct op *op, const struct place *p)
 {
     val rows = enter_tile(m, op, p);
@@ -360,8 +349,14 @@ static void one_tile(struct em *m, const struct op *op, const struct place *p)
         tile_body(m, op->body);
         return;
     }
-    if (!choice_begin(m, &x, op, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0))))
+    struct carried c = tile_carries(m, op);
+    int n = carried_values(m, &c);
+    if (n > CARRIED_MAX) {
+        em_refuse(m, op->loc, "a persistent grid carries %d values from tile to tile, at most %d are allowed", n,
+                  CARRIED_MAX);
         return;
+    }
+    choice_begin(m, &x, c, mb_icmp(m->mb, IC_SGT, rows, mb_i32(m->mb, 0)));
     tile_body(m, op->body);
     choice_else(m, &x);
     choice_end(m, &x);
@@ -375,7 +370,7 @@ static void persistent_tiles(struct em *m, const struct op *op)
     for (int i = 0; i < op->nclauses; i++)
         total = mb_bin(b, "mul", total, extent(m, &op->clauses[i]));
     struct place p = find_tile(m, op, m->e.block, mb_icmp(b, IC_SLT, m->e.block, total));
-    struct carried c = carried_by(m, m->role ? m->role->body : op->body, NULL);
+    struct carried c = tile_carries(m, op);
     struct scope outer = em_enter(m);
     struct mb_for f;
     int n = carried_values(m, &c);

@@ -398,6 +398,12 @@ static void copy_runs(struct em *m, const struct op *op, struct access *x)
         struct gaddr g = address(m, x, idx);
         if (x->run * x->bytes >= 4) {
             m->t->copy(&m->e, p, &g, x->run * x->bytes);
+        } else if (m->role) {
+            em_refuse(m, op->loc,
+                      "pieces of %d bytes go through registers, which an arrival of role '%s' does not wait for: '%s' "
+                      "needs rows of a multiple of 4 bytes, copied from such an offset on",
+                      x->run * x->bytes, m->role->name, op->buf->name);
+            return;
         } else { // too narrow for an asynchronous copy: through a register, visible at the same barrier
             m->t->gload(&m->e, &g, em_type(m, x->buf->elem), x->bytes, x->run, v);
             mb_store(m->mb, mb_join(m->mb, em_type(m, x->buf->elem), x->run, v), p, x->run * x->bytes);

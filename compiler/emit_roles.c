@@ -77,8 +77,9 @@ void em_barriers(struct em *m)
     mb_if_begin(m->mb, &s, mb_icmp(m->mb, IC_EQ, m->e.thread, mb_i32(m->mb, 0)), 0, NULL);
     for (int i = 0; i < m->k->bufs.n; i++) {
         const struct buf *b = m->k->bufs.v[i];
+        int arrivals = b->barrier ? count_of(m, b).n : 0;
         for (int j = 0; b->barrier && j < b->stages; j++)
-            m->t->barrier_init(&m->e, barrier_at(m, b, mb_i32(m->mb, j)), count_of(m, b).n);
+            m->t->barrier_init(&m->e, barrier_at(m, b, mb_i32(m->mb, j)), arrivals);
     }
     mb_if_else(m->mb, &s, NULL);
     mb_if_end(m->mb, &s, NULL);
@@ -164,10 +165,9 @@ static void one_role(struct em *m, const struct op *role, void (*fn)(struct em *
 void em_each_role(struct em *m, const struct block *b, void (*fn)(struct em *m, const struct op *parallel),
                   const struct op *parallel)
 {
-    enum { ROLES = 16 };
-    struct mb_if chain[ROLES];
+    struct mb_if chain[ROLES_MAX];
     int n = 0;
-    for (int i = 0; i < b->ops.n && n < ROLES; i++) {
+    for (int i = 0; i < b->ops.n && n < ROLES_MAX; i++) {
         const struct op *role = b->ops.v[i];
         if (role->code != OP_ROLE)
             continue;

@@ -280,7 +280,7 @@ int64_t multiple_of(const struct kernel *k, const struct op *op);
 struct kernel *kernel_clone(struct ctx *c, const struct kernel *k); // deep: ops, axes, bufs, vars, dims
 // What the copy engine must know of a tensor: the boxes of the kernel's bulk copies, each once, in order of appearance.
 // The kernel takes one tensor map a box behind its other arguments.
-enum { BOXES_MAX = 16 };
+enum { BOXES_MAX = 16, ROLES_MAX = 16 }; // of a kernel
 struct box {
     const struct buf *buf;   // global
     int rows, cols, swizzle; // as those of the shared buffer

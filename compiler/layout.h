@@ -24,6 +24,7 @@ struct op *lay_mma(struct lay *l, struct op *dot, struct buf *a, struct op *slot
 struct buf *lay_shared(struct lay *l, struct block *b, const char *name, enum elem e, int stages, int rows, int cols,
                        struct loc loc);
 int lay_copy_dist(struct lay *l, struct axis *rows, struct axis *cols, int warp_bits); // over so many warps
+struct op *lay_repeat(struct lay *l, struct block *b, struct op *op, int dist);        // its value once more, in dist
 struct axis *lay_contracted(const struct op *dot);
 int lay_dist(struct lay *l, const char *name); // the distribution of that name, made if there is none
 // layout_store.c: values that are stored in too small pieces get another layout first, in the block and below.

@@ -104,7 +104,7 @@ static bool repeatable(const struct op *op)
     return true;
 }
 
-static struct op *repeat(struct lay *l, struct block *b, struct op *op, int dist)
+struct op *lay_repeat(struct lay *l, struct block *b, struct op *op, int dist)
 {
     if (!op->type.rank)
         return op;
@@ -115,7 +115,7 @@ static struct op *repeat(struct lay *l, struct block *b, struct op *op, int dist
     n->dist = dist;
     n->name = NULL;
     for (int i = 0; i < n->nargs; i++)
-        n->args[i] = repeat(l, b, op->args[i], dist);
+        n->args[i] = lay_repeat(l, b, op->args[i], dist);
     block_push(l->c, b, n);
     return n;
 }
@@ -152,7 +152,7 @@ static struct buf *stage_operand(struct lay *l, struct block *b, struct op *v, s
     struct axis *row = v->type.axes[0] == k ? v->type.axes[1] : v->type.axes[0];
     struct buf *s = lay_shared(l, b, "stage", v->type.elem, 1, row->size, k->size, v->loc);
     if (v->code == OP_LOAD && repeatable(v))
-        v = repeat(l, b, v, lay_copy_dist(l, v->type.axes[0], v->type.axes[1], l->warp_bits));
+        v = lay_repeat(l, b, v, lay_copy_dist(l, v->type.axes[0], v->type.axes[1], l->warp_bits));
     v = rows_by_k(l, b, v, row, k);
     struct op *put = op_new(l->c, l->k, OP_PUT, v->loc);
     put->buf2 = s;

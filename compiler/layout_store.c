@@ -75,18 +75,6 @@ static int dist_of(struct lay *l, const struct type *t, const struct axis *last,
     return d;
 }
 
-static struct op *index_there(struct lay *l, struct block *b, struct op *index, int dist)
-{
-    if (index->code != OP_INDEX)
-        return index;
-    struct op *n = op_new(l->c, l->k, OP_INDEX, index->loc);
-    n->axis = index->axis;
-    n->type = index->type;
-    n->dist = dist;
-    block_push(l->c, b, n);
-    return n;
-}
-
 static void widen(struct lay *l, struct block *b, struct op *store)
 {
     const struct axis *last = last_axis(store);
@@ -104,7 +92,7 @@ static void widen(struct lay *l, struct block *b, struct op *store)
     block_push(l->c, b, moved);
     store->args[store->nargs - 1] = moved;
     for (int i = 0; i < store->nargs - 1; i++)
-        store->args[i] = index_there(l, b, store->args[i], store->dist);
+        store->args[i] = lay_repeat(l, b, store->args[i], store->dist);
 }
 
 void lay_stores(struct lay *l, struct block *b)

@@ -18,7 +18,7 @@
 #define MOEC_MACHINE_H
 #include "ir.h"
 
-enum { PROGRAMS_MAX = 8 };
+enum { PROGRAMS_MAX = ROLES_MAX };
 
 struct frame {
     const struct block *b;

@@ -56,13 +56,6 @@ static struct op *repeat(struct ring *r, struct block *b, struct op *op, int dis
     return n;
 }
 
-// Does the loop run to the end of the dimension?
-bool ring_whole(const struct ring *r, const struct shape_dim *d)
-{
-    return r->hi->code == OP_DIM ? r->hi->dim == d->dim
-                                 : r->hi->code == OP_CONST && r->hi->ival == (d->dim ? d->dim->bound : d->value);
-}
-
 // i32[kr]: the loop axis's indices of the tile that starts at `origin`; past hi: -1 where hi is not the dimension's end.
 static struct op *k_index(struct ring *r, struct block *b, struct op *origin, const struct operand *o)
 {
@@ -75,7 +68,7 @@ static struct op *k_index(struct ring *r, struct block *b, struct op *origin, co
     block_push(l->c, b, pos);
     i = op_binary(l->c, l->k, b, OP_ADD, origin, pos);
     i->dist = o->dist;
-    if (ring_whole(r, d))
+    if (sched_whole(r->hi, d))
         return i;
     struct op *in = op_binary(l->c, l->k, b, OP_LT, i, r->hi), *sel = op_new(l->c, l->k, OP_SELECT, o->load->loc);
     in->dist = o->dist;
@@ -144,7 +137,7 @@ struct op *ring_origin(struct ring *r, struct block *b, struct op *trip)
     return lay_bin(l, b, OP_ADD, lay_bin(l, b, OP_MUL, trip, lay_int(l, b, r->k->size)), r->lo);
 }
 
-static struct op *slot_of(struct ring *r, struct block *b, struct op *trip)
+struct op *ring_slot(struct ring *r, struct block *b, struct op *trip)
 {
     return lay_bin(r->l, b, OP_REM, trip, lay_int(r->l, b, r->stages));
 }
@@ -255,12 +248,12 @@ static void async_ring(struct ring *r, struct block *b)
     struct block *mb = main->body;
     ring_plain(r, mb, OP_WAIT, ahead - 1);
     ring_plain(r, mb, OP_BARRIER, 0);
-    struct op *next = lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, ahead)), *slot = slot_of(r, mb, next);
+    struct op *next = lay_bin(l, mb, OP_ADD, i, lay_int(l, mb, ahead)), *slot = ring_slot(r, mb, next);
     o = ring_origin(r, mb, next);
     for (int j = 0; j < r->n; j++)
         ring_fetch(r, mb, &r->operand[j], o, slot);
     ring_plain(r, mb, OP_COMMIT, 0);
-    ring_body(r, mb, ring_origin(r, mb, i), slot_of(r, mb, i));
+    ring_body(r, mb, ring_origin(r, mb, i), ring_slot(r, mb, i));
     if (r->late) {
         ring_plain(r, mb, OP_MMA_COMMIT, 0);
         ring_plain(r, mb, OP_MMA_WAIT, r->late);
@@ -297,7 +290,7 @@ static void register_ring(struct ring *r, struct block *b)
     fetch_ahead(r, b, lay_int(l, b, 0), true);
     struct op *main = ring_region(r, b, OP_EACH, lay_int(l, b, 0), n), *i = ring_counter(r, main);
     struct block *mb = main->body;
-    struct op *slot = slot_of(r, mb, i);
+    struct op *slot = ring_slot(r, mb, i);
     if (r->stages == 1)
         ring_plain(r, mb, OP_BARRIER, 0);
     for (int j = 0; j < r->n; j++) {

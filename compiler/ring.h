@@ -26,7 +26,7 @@ struct ring {
 void ring_declare(struct ring *r, struct block *outer, struct block *ranges, struct block *b, int warp_bits);
 struct op *ring_fetch(struct ring *r, struct block *b, struct operand *o, struct op *origin, struct op *slot);
 void ring_body(struct ring *r, struct block *b, struct op *origin, struct op *slot);
-bool ring_whole(const struct ring *r, const struct shape_dim *d);
+struct op *ring_slot(struct ring *r, struct block *b, struct op *trip); // of that trip, counted over all of the ring's
 struct op *ring_trips(struct ring *r, struct block *b);
 struct op *ring_origin(struct ring *r, struct block *b, struct op *trip);
 struct op *ring_plain(struct ring *r, struct block *b, enum opcode code, int64_t v);

@@ -85,11 +85,6 @@ static struct buf *barriers(struct ring *r, struct block *outer, const char *nam
     return s;
 }
 
-static struct op *slot_of(struct ring *r, struct block *b, struct op *turn)
-{
-    return lay_bin(r->l, b, OP_REM, turn, lay_int(r->l, b, r->stages));
-}
-
 static void arrive(struct ring *r, struct block *b, struct buf *barrier, struct op *slot)
 {
     struct op *op = ring_plain(r, b, OP_ARRIVE, 0);
@@ -115,7 +110,7 @@ static bool boxed(const struct ring *r, const struct operand *o)
 {
     const struct op *load = o->load, *row = load->nargs >= 2 ? load->args[load->nargs - 2] : NULL;
     bool box = r->l->c->arch->copy == COPY_BULK && row && row->code == OP_INDEX && row->axis == o->row &&
-               o->row->size <= 256 && ring_whole(r, &load->buf->shape[load->buf->rank - 1]);
+               o->row->size <= 256 && sched_whole(r->hi, &load->buf->shape[load->buf->rank - 1]);
     for (int i = 0; box && i < load->nargs - 2; i++)
         box = !load->args[i]->type.rank;
     return box;
@@ -127,7 +122,8 @@ static void load_role(struct ring *r, const struct role *role, struct op *n, str
     struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n),
               *i = ring_counter(r, each);
     struct block *b = each->body;
-    struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = slot_of(r, b, q), *origin = ring_origin(r, b, i);
+    struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = ring_slot(r, b, q),
+              *origin = ring_origin(r, b, i);
     await(r, b, empty, s, q, 1);
     for (int j = 0; j < r->n; j++)
         ring_fetch(r, b, &r->operand[j], origin, s);
@@ -153,20 +149,20 @@ static void math_role(struct ring *r, const struct role *role, struct op *n, str
     struct op *each = ring_region(r, role->op->body, OP_EACH, lay_int(l, role->op->body, 0), n),
               *i = ring_counter(r, each);
     struct block *b = each->body;
-    struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = slot_of(r, b, q);
+    struct op *q = lay_bin(l, b, OP_ADD, turn_of(r, b, role), i), *s = ring_slot(r, b, q);
     await(r, b, full, s, q, 0);
     ring_body(r, b, ring_origin(r, b, i), s);
     ring_plain(r, b, OP_MMA_COMMIT, 0);
     ring_plain(r, b, OP_MMA_WAIT, r->late);
     struct block *given = r->late ? only_if(r, b, OP_GE, i, r->late) : b;
     struct op *done = lay_bin(l, given, OP_ADD, q, lay_int(l, given, r->stages - r->late));
-    arrive(r, given, empty, slot_of(r, given, done));
+    arrive(r, given, empty, ring_slot(r, given, done));
     b = role->op->body;
     ring_plain(r, b, OP_MMA_WAIT, 0);
     for (int j = r->late; j > 0; j--) {
         given = only_if(r, b, OP_GE, n, j);
         struct op *last = lay_bin(l, given, OP_ADD, turn_of(r, given, role), n);
-        arrive(r, given, empty, slot_of(r, given, lay_bin(l, given, OP_SUB, last, lay_int(l, given, j))));
+        arrive(r, given, empty, ring_slot(r, given, lay_bin(l, given, OP_SUB, last, lay_int(l, given, j))));
     }
     advance(r, b, role, n);
 }

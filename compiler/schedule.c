@@ -112,6 +112,13 @@ static bool no_sync(void *user, struct op *op)
     return !(op_infos[op->code].flags & F_SYNC) && op->code != OP_ATOMIC_ADD;
 }
 
+bool sched_whole(const struct op *hi, const struct shape_dim *d)
+{
+    if (hi->code == OP_DIM)
+        return hi->dim == d->dim;
+    return hi->code == OP_CONST && hi->ival == (d->dim ? d->dim->bound : d->value);
+}
+
 // Is each copy of a row of the tile a whole number of 16-byte pieces? What is narrower goes through registers, which an arrival
 // behind asynchronous copies does not wait for; and the copy engine takes no other rows.
 static bool whole_pieces(const struct op *loop, const struct op *load)
@@ -121,8 +128,7 @@ static bool whole_pieces(const struct op *loop, const struct op *load)
     const struct shape_dim *d = &load->buf->shape[load->buf->rank - 1];
     int64_t elems = PIECE / elem_bytes[load->buf->elem], bound = d->dim ? d->dim->bound : d->value;
     int64_t multiple = bound >= 0 ? bound : d->dim->multiple;
-    bool all = hi->code == OP_DIM ? hi->dim == d->dim : hi->code == OP_CONST && hi->ival == bound;
-    return all && lo->code == OP_CONST && lo->ival % elems == 0 && multiple % elems == 0;
+    return sched_whole(hi, d) && lo->code == OP_CONST && lo->ival % elems == 0 && multiple % elems == 0;
 }
 
 static bool can_split(const struct kernel *k, const struct dot_shape *s)

@@ -24,6 +24,7 @@ bool sched_is_matrix(const struct op *dot); // a dot of two rank-2 tiles that th
 bool sched_inside(const struct op *loop, const struct op *op); // is it one of the operations of the loop's own block?
 // Is v, an operand of a product in this loop, a tile of memory whose place can be computed before the loop?
 bool sched_copyable(const struct op *loop, const struct op *v);
+bool sched_whole(const struct op *hi, const struct shape_dim *d); // is hi the end of the dimension?
 void sched_shape(const struct kernel *k, struct dot_shape *s);
 
 // model.c. Fixed fields of `want` (> 0) are kept, the others chosen; false if nothing fits, with the reason in *why.

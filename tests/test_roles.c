@@ -456,11 +456,52 @@ static void test_schedule(void **state)
     }
 }
 
+// A kernel that waits for the one launched before it, in all the places where that may stand, also reads back to the same code.
+static void test_early(void **state)
+{
+    (void)state;
+    char *src = read_file("tests/golden/layout/early+sm_90a.dsl"), *dump = compile(src, "sm_90a", "layout", NULL, 0);
+    char *code = compile(src, "sm_90a", "asm", NULL, 0);
+    assert_non_null(strstr(dump, "    depend()\n    parallel"));
+    same("early", "sm_90a", code, compile(dump, "sm_90a", "asm", NULL, 0));
+    free(code);
+    free(dump);
+    free(src);
+}
+
+// What is too narrow for an asynchronous copy is not waited for by an arrival: not emitted in a role.
+static void test_narrow(void **state)
+{
+    static const char gathered[] =
+        "kernel k(a: bf16[T, K], row: i32[M], b: bf16[N, K], c: out bf16[M, N]) require K % 8 == 0, N % 8 == 0 {\n"
+        "  parallel m in tile(M), n in tile(N) {\n    let t = row[m]\n    var s: f32[m, n] = 0\n"
+        "    for k in tile(K) { s += dot(a[t, k], b[n, k]) }\n    c[m, n] = s\n  }\n}\n";
+    static const char rule[] = "K % 8 == 0, ";
+    (void)state;
+    struct moec_options o = { .size = sizeof o, .arch = "sm_90a", .emit = MOEC_ASM };
+    char *src = compile(gathered, "sm_90a", "layout", NULL, 0), *at = strstr(src, rule);
+    assert_non_null(at);
+    assert_non_null(strstr(src, "role load("));
+    for (int narrow = 0; narrow < 2; narrow++) {
+        struct moec_result *r = moec_compile(src, strlen(src), "k.dsl", &o);
+        if (narrow) {
+            assert_int_equal(moec_status(r), MOEC_INPUT);
+            assert_non_null(strstr(moec_diagnostic(r, 0)->text, "pieces of 2 bytes go through registers"));
+        } else if (moec_status(r)) {
+            fail_msg("%s", moec_diagnostic(r, 0)->formatted);
+        }
+        moec_free(r);
+        memset(at, ' ', strlen(rule));
+    }
+    free(src);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_round_trip), cmocka_unit_test(test_right),
                                         cmocka_unit_test(test_wrong),      cmocka_unit_test(test_many),
                                         cmocka_unit_test(test_dumps),      cmocka_unit_test(test_code),
-                                        cmocka_unit_test(test_schedule) };
+                                        cmocka_unit_test(test_schedule),   cmocka_unit_test(test_early),
+                                        cmocka_unit_test(test_narrow) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,16 +16,31 @@
 #include "llvm-c/Core.h"
 #include "llvm-c/IRReader.h"
 
-struct sim sim_open(const char *spec)
+enum { PATH_SIZE = 4096 };
+
+static void library_path(char path[PATH_SIZE])
 {
-    char path[4096];
-    struct sim s = { .api = NULL };
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
+    ssize_t n = readlink("/proc/self/exe", path, PATH_SIZE - 64);
     assert_true(n > 0);
     path[n] = 0;
     for (int i = 0; i < 2; i++)
         *strrchr(path, '/') = 0;
     strcat(path, "/libmoesim.so");
+}
+
+int sim_library(void **state)
+{
+    char path[PATH_SIZE];
+    (void)state;
+    library_path(path);
+    return setenv("MOE_SIM_LIBRARY", path, 1);
+}
+
+struct sim sim_open(const char *spec)
+{
+    char path[PATH_SIZE];
+    struct sim s = { .api = NULL };
+    library_path(path);
     void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!library)
         fail_msg("%s", dlerror());
@@ -140,4 +155,24 @@ struct ran sim_ran(const char *spec, const char *ir, unsigned blocks, int shared
     assert_true(s.api->read(s.d, r.out, o, sizeof r.out));
     sim_close(&s);
     return r;
+}
+
+void *sim_image(const char *ir, int nkernels, const struct image_kernel *kernels, size_t *n)
+{
+    char err[IMAGE_ERR_MAX];
+    struct image_desc d = { .arch = "sm_90a",
+                            .compiler = "test",
+                            .kind = IMAGE_PTX,
+                            .code = "-",
+                            .code_size = 1,
+                            .nkernels = nkernels,
+                            .kernels = kernels };
+    void *bits = sim_bitcode(ir, true, &d.bitcode_size);
+    d.bitcode = bits;
+    *n = moe_image_size(&d);
+    void *bytes = malloc(*n);
+    if (!moe_image_write(&d, bytes, *n, err))
+        fail_msg("%s", err);
+    free(bits);
+    return bytes;
 }

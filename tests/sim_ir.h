@@ -1,6 +1,7 @@
 // Kernels as LLVM IR text on the simulator, for tests. libmoesim.so is opened beside the test's folder.
 #ifndef SIM_IR_H
 #define SIM_IR_H
+#include "../runtime/image.h"
 #include "../runtime/sim/moesim.h"
 
 struct sim {
@@ -19,6 +20,9 @@ void sim_close(struct sim *s);
 bool sim_load(struct sim *s, const char *ir);
 // The text as bitcode, from malloc; nv: for NVPTX if it does not say.
 void *sim_bitcode(const char *ir, bool nv, size_t *n);
+// An image for sm_90a of these kernels, whose code is the text; from malloc.
+void *sim_image(const char *ir, int nkernels, const struct image_kernel *kernels, size_t *n);
+int sim_library(void **state); // a test's setup: libmoert finds the simulator's library by MOE_SIM_LIBRARY
 // Runs kernel `name`: its parameters are tensors of i32 (or of what elem[i] says) with n[i] elements; kinds: one letter each: i(n), e(arly),
 // o(ut), b(oth), s(calar i32: n[i] is its value). ptr[i]: device memory. Returns what launch returns.
 int sim_run(struct sim *s, const char *name, int threads, int shared, unsigned blocks, const char *kinds,

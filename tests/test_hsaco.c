@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include "read_file.h"
+
 static const char source[] =
     "type act = bf16\n"
     "kernel mixed(x: act[T, H], s: f32, tiles: tile_map[N], n: i32, y: out act[R, H]) require H <= 4096 {\n"
@@ -41,16 +43,6 @@ static struct moec_result *compile(const char *text, const char *name, const cha
     if (moec_status(r) != MOEC_OK)
         fail_msg("%s", moec_diagnostic(r, 0)->formatted);
     return r;
-}
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    char *s = calloc(1, 1 << 20);
-    assert_true(fread(s, 1, (1 << 20) - 1, f) > 0);
-    fclose(f);
-    return s;
 }
 
 // ---- msgpack, as a tree ------------------------------------------------------------------------------------------

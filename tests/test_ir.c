@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "read_file.h"
+
 #include "../compiler/ir.h"
 #include "../targets/target.h"
 
@@ -100,17 +102,6 @@ static void prints_as(const char *src, const char *want)
         print_message("%s\nexpected in it: %s\n", got, want);
     assert_non_null(strstr(got, want));
     free(got);
-}
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    char *s = calloc(1, 1 << 20);
-    size_t n = fread(s, 1, (1 << 20) - 1, f);
-    fclose(f);
-    s[n] = 0;
-    return s;
 }
 
 static void test_kernel_files(void **state)

@@ -7,6 +7,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "read_file.h"
+
 #include "../compiler/ir.h"
 #include "../compiler/moec.h"
 #include "../targets/target.h"
@@ -49,17 +51,6 @@ static const char *print_first(struct run *r)
     struct text t = { .arena = r->c.arena };
     print_dsl(&t, raise_kernel(&r->c, r->m->kernels));
     return t.s;
-}
-
-static char *read_file(const char *path)
-{
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    char *s = calloc(1, 1 << 20);
-    size_t n = fread(s, 1, (1 << 20) - 1, f);
-    fclose(f);
-    s[n] = 0;
-    return s;
 }
 
 // ---- round trips -----------------------------------------------------------------------------------------------

@@ -283,22 +283,7 @@ static void *tiles_image(size_t *n)
                                     .clauses = &clause,
                                     .nboxes = 2,
                                     .boxes = boxes };
-    struct image_desc d = { .arch = "sm_90a",
-                            .compiler = "test",
-                            .kind = IMAGE_PTX,
-                            .code = "-",
-                            .code_size = 1,
-                            .nkernels = 1,
-                            .kernels = &k };
-    char err[IMAGE_ERR_MAX];
-    void *bits = sim_bitcode(tiles_ir, true, &d.bitcode_size);
-    d.bitcode = bits;
-    *n = moe_image_size(&d);
-    void *bytes = malloc(*n);
-    if (!moe_image_write(&d, bytes, *n, err))
-        fail_msg("%s", err);
-    free(bits);
-    return bytes;
+    return sim_image(tiles_ir, 1, &k, n);
 }
 
 // On a device of so many multiprocessors; also from a graph, whose launch may not use the caller's maps.
@@ -379,26 +364,12 @@ static void bad_map(void **state)
     assert_non_null(strstr(why, "processors=N"));
 }
 
-static int set_library(void **state)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
-    (void)state;
-    if (n <= 0)
-        return 1;
-    path[n] = 0;
-    for (int i = 0; i < 2; i++)
-        *strrchr(path, '/') = 0;
-    strcat(path, "/libmoesim.so");
-    return setenv("MOE_SIM_LIBRARY", path, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(runs, set_library),     cmocka_unit_test_setup(graphs, set_library),
-        cmocka_unit_test_setup(findings, set_library), cmocka_unit_test_setup(persistent_tiles, set_library),
-        cmocka_unit_test_setup(bad_map, set_library),  cmocka_unit_test_setup(refusals, set_library),
+        cmocka_unit_test_setup(runs, sim_library),     cmocka_unit_test_setup(graphs, sim_library),
+        cmocka_unit_test_setup(findings, sim_library), cmocka_unit_test_setup(persistent_tiles, sim_library),
+        cmocka_unit_test_setup(bad_map, sim_library),  cmocka_unit_test_setup(refusals, sim_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -287,28 +287,13 @@ static void *image_of(const char *ir, size_t *n)
     };
     struct image_kernel k[2] = { { .name = "p", .symbol = "p", .nparams = 1, .params = &x },
                                  { .name = "k", .symbol = "k", .nparams = 3, .params = params } };
-    struct image_desc d = { .arch = "sm_90a",
-                            .compiler = "test",
-                            .kind = IMAGE_PTX,
-                            .code = "-",
-                            .code_size = 1,
-                            .nkernels = 2,
-                            .kernels = k };
-    char err[IMAGE_ERR_MAX];
     for (int i = 0; i < 2; i++) {
         k[i].threads = N;
         k[i].ndims = k[i].nclauses = 1;
         k[i].dims = &dim;
         k[i].clauses = &clause;
     }
-    void *bits = sim_bitcode(ir, true, &d.bitcode_size);
-    d.bitcode = bits;
-    *n = moe_image_size(&d);
-    void *bytes = malloc(*n);
-    if (!moe_image_write(&d, bytes, *n, err))
-        fail_msg("%s", err);
-    free(bits);
-    return bytes;
+    return sim_image(ir, 2, k, n);
 }
 
 static int launch_both(struct moe_image *m, void *const *t, bool dependent, void *stream)
@@ -363,25 +348,11 @@ static void driver(void **state)
     }
 }
 
-static int set_library(void **state)
-{
-    char path[4096];
-    ssize_t n = readlink("/proc/self/exe", path, sizeof path - 64);
-    (void)state;
-    if (n <= 0)
-        return 1;
-    path[n] = 0;
-    for (int i = 0; i < 2; i++)
-        *strrchr(path, '/') = 0;
-    strcat(path, "/libmoesim.so");
-    return setenv("MOE_SIM_LIBRARY", path, 1);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pipelines), cmocka_unit_test(faults), cmocka_unit_test(which),
-        cmocka_unit_test(modules),   cmocka_unit_test(rest),   cmocka_unit_test_setup(driver, set_library),
+        cmocka_unit_test(modules),   cmocka_unit_test(rest),   cmocka_unit_test_setup(driver, sim_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

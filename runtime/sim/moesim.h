@@ -27,7 +27,7 @@ struct moesim_limits {
     int lanes, threads_max, processors;
     int64_t shared_max; // bytes of a block
 };
-struct moesim_stats { // of all launches since the device was opened or moesim_stats_reset()
+struct moesim_stats { // of all launches since the device was opened
     uint64_t launches, blocks;
     uint64_t lane_instructions; // LLVM instructions carried out, summed over lanes
     double seconds;             // wall clock, in launches
